@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from vdisklab.dataclass import dataclass
+from dataclasses import dataclass
 
 MISSING = "–"
 """Shown for a missing number, which is never shown as zero."""

@@ -6,10 +6,9 @@ Nothing here loads pydantic, which takes a tenth of a second: most verbs check n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date, time
 from typing import TYPE_CHECKING, Annotated, Any
-
-from vdisklab.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError

@@ -20,7 +20,6 @@ SOURCE = ROOT / "src" / PACKAGE
 # Who imports whom, exactly: an import that is not named here fails, and so does a name that nobody
 # needs any more. A room may import itself. `results.model` names one module of a room.
 ALLOWED = {
-    "dataclass": set(),
     "errors": set(),
     "validation": set(),
     "progress": set(),
@@ -94,9 +93,6 @@ ALLOWED_IN_MODULE = {
     "results.power_cut": {"path", "results.model"},
 }
 
-# What every room may import, as it may import the standard library.
-FOR_ALL = {"dataclass"}
-
 LEAVES = {"lab", "powercut", "fleet", "watch"}
 
 # Names that say nothing about their subject.
@@ -165,7 +161,6 @@ def may_import(importer: str, imported: str) -> bool:
     if row == room and imported.startswith((f"{room}.verb", f"{room}.action")):
         return False
     allowed = (ALLOWED | ALLOWED_IN_MODULE)[row] | ({room, row} if row != importer else set())
-    allowed |= FOR_ALL - {room}
     return any(imported == name or imported.startswith(f"{name}.") for name in allowed)
 
 
@@ -205,20 +200,6 @@ def test_no_two_rooms_import_each_other() -> None:
     }
     both = {(first, other) for first, other in arrows if first < other and (other, first) in arrows}
     assert both - MUTUAL == set()
-
-
-def test_dataclasses_are_made_by_our_own_decorator() -> None:
-    """The standard library's takes three times as long at each start: import it from
-    `vdisklab.dataclass`."""
-    slow = [
-        name_of(path)
-        for path in MODULES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom)
-        and node.module == "dataclasses"
-        and any(alias.name == "dataclass" for alias in node.names)
-    ]
-    assert slow == ["dataclass"]
 
 
 def test_every_module_says_its_job() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from vdisklab.campaign.chosen_slots import Choose, TimeLimit
-from vdisklab.dataclass import dataclass
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Event

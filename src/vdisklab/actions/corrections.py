@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.actions.import_ import last_rounds, require_name
 from vdisklab.answers.runs import Correction, CorrectionAnswer
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DamagedError, DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Origin, RunOutline

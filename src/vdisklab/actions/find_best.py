@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from vdisklab.actions.cell_search import Narrowed
 from vdisklab.analysis.race import LOOKS
@@ -17,7 +17,6 @@ from vdisklab.answers import race, race_plan
 from vdisklab.answers.loading import Loaded, stored_verdicts, with_stored_servers
 from vdisklab.campaign.chosen_slots import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability
 from vdisklab.path.needs import with_default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.actions.cell_search import Narrowed
@@ -16,7 +16,6 @@ from vdisklab.answers import density
 from vdisklab.campaign.chosen_slots import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.schedule import schedule
 from vdisklab.campaign.space import kind_of_guest, most_guests
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import available_memory, memory_bytes, missing_right

@@ -7,12 +7,12 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from vdisklab.actions.input_file import unreadable
 from vdisklab.answers.import_ import ImportAnswer
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import model

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
@@ -22,7 +22,6 @@ from vdisklab.answers.begun import (
 from vdisklab.answers.effort import effort, so_far_of
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.schedule import plan_warnings, schedule
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DatabaseBusyError, DirtyHostError, HostError
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.host.command import LocalHost

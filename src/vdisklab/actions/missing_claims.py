@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.cell_search import Narrowed
@@ -14,7 +14,6 @@ from vdisklab.analysis.claim_verdicts import judge_claims
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
 from vdisklab.answers.missing_cells import missing_cells, request_for
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts

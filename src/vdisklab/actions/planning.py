@@ -7,7 +7,7 @@ the draft's stacks, unless a campaign goes on; and the draft becomes the plan.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
@@ -17,7 +17,6 @@ from vdisklab.campaign.named_here import named_here
 from vdisklab.campaign.schedule import check_measurements, device_bytes_needed
 from vdisklab.campaign.space import require_space
 from vdisklab.campaign.survey import survey
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.accelerator import require_device
 from vdisklab.guest.image.kernel import kernel_for
 from vdisklab.host.command import Host

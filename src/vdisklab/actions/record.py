@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions.output_file import output_file, require_writable
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import open_ledger

@@ -8,13 +8,14 @@ to cell: a warm page cache is steadier than a disk.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.distributions import digamma, tetragamma, trigamma
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, median
-from vdisklab.dataclass import dataclass
 
 PRECISION = 1e-9
 """Lower limit of a logarithm's standard deviation; anything smaller is rounding."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import numpy as np
@@ -22,7 +22,6 @@ from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, different, median
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.numbers import EITHER_WAY
 from vdisklab.path.adjacent import Simplicity, simplicity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Annotated
@@ -18,7 +18,6 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios, rounds_needed
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank, rank
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath

@@ -25,11 +25,10 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from vdisklab.dataclass import dataclass
 
 LEVEL = 0.95
 SURE = 0.98

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -27,7 +27,6 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Origin, RunOutline

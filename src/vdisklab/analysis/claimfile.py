@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Annotated
@@ -34,7 +35,6 @@ from typing import Annotated
 from pydantic import Field
 
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Evidence, GuestGroup, Member, Sample
 from vdisklab.units import in_percent, parse_duration

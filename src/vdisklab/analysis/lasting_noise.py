@@ -11,7 +11,7 @@ Matrices are cells x rounds of residuals, NaN where nothing was measured.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, median
 from vdisklab.analysis.pair_noise import PairNoise
 from vdisklab.analysis.paired_ratios import PRECISION
-from vdisklab.dataclass import dataclass
 
 FROM_ROUNDS = 6
 """Fewer rounds do not show how much of the noise lasts."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -32,7 +32,6 @@ import numpy.typing as npt
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.paired_ratios import PRECISION
-from vdisklab.dataclass import dataclass
 
 DATED_FROM = 6
 """Fewest campaigns in which a change is looked for."""

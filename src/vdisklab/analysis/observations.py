@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache

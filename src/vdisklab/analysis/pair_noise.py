@@ -9,6 +9,7 @@ about 5 % of the answers are wrong.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +19,6 @@ from vdisklab.analysis.additive import PRECISION, Fit
 from vdisklab.analysis.distributions import chi2_isf, chi2_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, median
-from vdisklab.dataclass import dataclass
 
 NOISIER = 0.1
 """A cell gets its own variance if the common noise makes its variance less probable than this."""

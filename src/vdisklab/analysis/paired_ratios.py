@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -24,7 +25,6 @@ from vdisklab.analysis.observations import (
     resolution_of,
 )
 from vdisklab.analysis.summary import Summary, summarise, value_or_none
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import RARE
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, Metric

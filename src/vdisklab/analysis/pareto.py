@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -20,7 +21,6 @@ from vdisklab.analysis.observations import (
     with_grid,
 )
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, RunSums
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -26,7 +27,6 @@ import numpy.typing as npt
 
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.relevance import MOST_RUNS, RelevanceModel, ScaledRuns
-from vdisklab.dataclass import dataclass
 from vdisklab.path.factors import Levels
 
 Indices = npt.NDArray[np.int64]

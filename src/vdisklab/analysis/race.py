@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,6 @@ from vdisklab.analysis.lasting_noise import (
 )
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 

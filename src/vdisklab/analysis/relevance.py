@@ -18,13 +18,13 @@ average as k says.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import Floats
-from vdisklab.dataclass import dataclass
 
 Indices = npt.NDArray[np.int64]
 

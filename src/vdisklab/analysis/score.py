@@ -28,7 +28,7 @@ reads, most winners by this score are more than 10 % behind in writes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -43,7 +43,6 @@ from vdisklab.analysis.observations import (
     with_grid,
 )
 from vdisklab.analysis.paired_ratios import main_measures
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel, Runs
-from vdisklab.dataclass import dataclass
 from vdisklab.path.factors import Levels
 from vdisklab.results.model import Better
 

@@ -10,7 +10,7 @@ LOOKS campaigns stays as it is.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from vdisklab.analysis.trend import (
     newest_changes,
     series_changes,
 )
-from vdisklab.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

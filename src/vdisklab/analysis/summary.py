@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,7 +15,6 @@ from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, medians
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Self
@@ -29,7 +29,6 @@ from vdisklab.analysis.level_changes import (
 )
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 

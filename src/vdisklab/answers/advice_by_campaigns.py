@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -54,7 +54,6 @@ from vdisklab.answers.measuring_place import MeasuringPlace, is_on_node
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.wanted_paths import wanted_of
 from vdisklab.campaign.prepared_data import require_programs_of_data
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
 
@@ -27,7 +27,6 @@ from vdisklab.analysis.summary import Summaries, levels, summarise
 from vdisklab.answers import loading
 from vdisklab.answers.elsewhere import host_elsewhere
 from vdisklab.answers.measured_for import measured_operations, seconds_of_measurements
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.path.cell import MeasuredCell

@@ -4,9 +4,8 @@ a command takes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_id
 from vdisklab.host.mounts import Mount, mount_of, without_flushes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -32,7 +32,6 @@ from vdisklab.answers.measured_for import (
     stored_measurements,
 )
 from vdisklab.answers.raced import race_of
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +25,6 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load, load_chosen
 from vdisklab.answers.missing_cells import missing_cells, request_for, run_command
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.claimfile import CLAIMS_PROFILE
@@ -31,7 +31,6 @@ from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
 from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.bus_options import without_qemu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from vdisklab.analysis.observations import median
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.bus_options import GUESTS, without_options

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from vdisklab.answers.choice import (
     in_use,
     told_apart,
 )
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.host.mounts import (
     is_out_of_sight,

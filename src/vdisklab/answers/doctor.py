@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Self
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.inspection.host_features import Availability, HostFinding
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -20,7 +20,6 @@ from vdisklab.answers.loading import (
     verdicts_of,
 )
 from vdisklab.answers.measured_for import measured_operations, operation_of
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import judged_names, parse_operation

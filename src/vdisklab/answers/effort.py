@@ -7,6 +7,7 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
@@ -15,7 +16,6 @@ from vdisklab.answers.loading import Loaded
 from vdisklab.answers.race import contestants, race_outcome
 from vdisklab.answers.race_plan import in_every_round
 from vdisklab.campaign.schedule import Slot, campaign_seconds, run_seconds, schedule
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Count
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import CrashVerdicts

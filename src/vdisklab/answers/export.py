@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,6 @@ from typing import Annotated
 from vdisklab.answers.export_command import DiskPlace, measured_place
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import open_results
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import DatabaseError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost

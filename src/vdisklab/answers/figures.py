@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
@@ -17,7 +17,6 @@ from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.answers.trend import TOGETHER, TrendAnswer
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes

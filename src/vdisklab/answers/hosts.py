@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Self
 
@@ -24,7 +24,6 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Probability
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
@@ -10,7 +11,6 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Round, from_numbers, median
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.loading import newest_campaign, require_one_accelerator
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.making import TemplateForm, Way

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer, Count
 from vdisklab.errors import LoadError
 from vdisklab.host.mounts import is_visible_file

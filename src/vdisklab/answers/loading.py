@@ -6,7 +6,7 @@ import difflib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vdisklab.analysis.best import competitors
@@ -23,7 +23,6 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.score import middle_path
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.host.plan_locks import process_measuring

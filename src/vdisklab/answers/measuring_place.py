@@ -5,11 +5,10 @@ it, or in a directory that stands in for its storage.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.answers.disks import ExistingDisk, StandIn
-from vdisklab.dataclass import dataclass
 from vdisklab.inspection.disk_on_host import is_mounted
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import as_typed, names_device

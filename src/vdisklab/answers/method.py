@@ -9,6 +9,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated
 
@@ -16,7 +17,6 @@ from vdisklab.analysis import race
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_ROUNDS
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.path.adjacent import RULE as SIMPLEST
 

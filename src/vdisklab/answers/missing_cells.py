@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import parse_path, some_are_alike
 from vdisklab.path.rules import impossible

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis import pareto
@@ -10,7 +11,6 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.score import DEFAULT_METRIC, SCORES
 from vdisklab.answers.analysis import Analysis
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

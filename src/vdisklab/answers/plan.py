@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ from vdisklab.campaign.schedule import (
     round_order,
     run_seconds,
 )
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer, Count
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator

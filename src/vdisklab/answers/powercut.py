@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
 from vdisklab.answers.loading import judged_without_its_device
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.path.power_cut_words import ClientKind, DriverSetting
 from vdisklab.plan.campaign import Dropped

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from vdisklab.answers.plan import answer_plan
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities

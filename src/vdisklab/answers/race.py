@@ -7,7 +7,7 @@ every command says the same of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from vdisklab.analysis.search import (
     search_state,
 )
 from vdisklab.answers.loading import Loaded, find_measure
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.factors import Levels, factor_levels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.candidates import candidates
@@ -33,7 +33,6 @@ from vdisklab.answers.choice import (
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.answers.measured_for import measured_operations, runtime_of
 from vdisklab.answers.tell_apart import imported_campaign, more_rounds_command, surer
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +62,6 @@ from vdisklab.answers.tell_apart import (
     surer,
     with_default_cache,
 )
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_visible_directory

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer, Count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, overload
 
@@ -41,7 +41,6 @@ from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend
 from vdisklab.answers.trend import TrendAnswer, trend_of
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.host_choice import by_host

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,6 @@ from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
 from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.guest.systems import FIND_DISK, FIND_SECONDS, LOAD_DRIVERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -18,7 +18,6 @@ from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, Decision, PathChoice, Surer, raced_metric
 from vdisklab.answers.hosts import HostsAnalysis
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import Attachment

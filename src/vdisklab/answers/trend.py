@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +35,6 @@ from vdisklab.analysis.trend import (
     series_changes,
 )
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_out_of_sight, is_visible_directory

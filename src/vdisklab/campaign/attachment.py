@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,6 @@ from vdisklab.campaign.measured_evidence import (
     synced,
 )
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
-from vdisklab.dataclass import dataclass
 from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons, read_back

@@ -6,10 +6,9 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds
-from vdisklab.dataclass import dataclass
 from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan

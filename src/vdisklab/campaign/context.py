@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from vdisklab.campaign.prepared_data import PreparedData, planned_data, prepared
 from vdisklab.campaign.schedule import planned_script
 from vdisklab.campaign.space import require_space
 from vdisklab.campaign.user_guest import user_boot
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.guest.factory import GuestPool, StartGuest, prepare_guests
 from vdisklab.guest.guest_context import GuestContext

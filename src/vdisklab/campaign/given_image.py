@@ -11,11 +11,10 @@ import stat
 import struct
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     CommandError,
     CommandTimeoutError,

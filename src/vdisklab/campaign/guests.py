@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.factory import binary_of, files_of
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk_system, write_disk

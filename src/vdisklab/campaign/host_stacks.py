@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.disk_health import disk_checks
 from vdisklab.host.facts import host_queue_checks

@@ -6,7 +6,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -21,7 +21,6 @@ from vdisklab.campaign.attachment import (
     with_files,
 )
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.steps import started_in_steps
 from vdisklab.path.cell import Cell
 from vdisklab.path.segments import PageCache

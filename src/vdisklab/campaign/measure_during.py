@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -27,7 +27,6 @@ from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_group import clock_offset
 from vdisklab.campaign.new_images import NewImages, destination_stack
 from vdisklab.campaign.schedule import PROBE
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, OperationError, PlanError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk

@@ -12,14 +12,13 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from vdisklab.campaign import host_stacks, measured_evidence, schedule
 from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, Workspace, attached
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import load_between, snapshot

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from vdisklab.campaign.clones import Clones, clones_beside, devices_of
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.host_stacks import HostStacks, guests_of
 from vdisklab.campaign.measured_evidence import writing_back
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host import counters, pagecache
 from vdisklab.host.command import Host

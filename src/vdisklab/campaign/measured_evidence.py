@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vdisklab.campaign.attachment import disk_for
 from vdisklab.campaign.host_stacks import room_of_image
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import OperationError
 from vdisklab.guest.qemu.block_nodes import Disk, nested_node, node_objects
 from vdisklab.host.ledger import Kind

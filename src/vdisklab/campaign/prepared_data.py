@@ -13,10 +13,10 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.campaign.schedule import planned_subject
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.host.command import Host, install_hint

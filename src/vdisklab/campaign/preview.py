@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from vdisklab.campaign.measure_life import host_commands as made_host_commands
 from vdisklab.campaign.measure_life import planned_disk, planned_first_write
 from vdisklab.campaign.preview_during import OperationCommand, preview_operation
 from vdisklab.campaign.user_guest import user_boot
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vdisklab.campaign.measure_during import beside_run, load_subject, probe_script
 from vdisklab.campaign.new_images import NewImages, destination_stack
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import OperationError
 from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab import errors
@@ -14,7 +14,6 @@ from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, schedule
-from vdisklab.dataclass import dataclass
 from vdisklab.host.machine import is_emulated
 from vdisklab.path.cell import Cell
 from vdisklab.progress import (

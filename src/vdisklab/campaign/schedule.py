@@ -9,6 +9,7 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from vdisklab.campaign.host_stacks import (
@@ -19,7 +20,6 @@ from vdisklab.campaign.host_stacks import (
     stacks_of,
     takes_turns,
 )
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.operations.registry import parse_operation

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.clones import Clones
 from vdisklab.campaign.given_image import WHOLE_IMAGE_SECONDS, GivenImage
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     CommandError,
     HostError,

@@ -17,11 +17,10 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError, ServerGoneError
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.daemons import ended

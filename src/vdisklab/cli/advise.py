@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rich.console import Console
@@ -25,7 +25,6 @@ from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import GuestsOptions, OutputOptions, campaigns_option, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     EXIT_CELLS_FAILED,
     EXIT_INTERRUPTED,

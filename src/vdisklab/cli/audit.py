@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.answers.audit import audit_disks
 from vdisklab.cli.shell.caller import retyped
@@ -17,7 +17,6 @@ from vdisklab.cli.shell.options import (
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.durability import HostDisk

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_leftovers
 from vdisklab.cli.shell.options import takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.host.command import LocalHost
 from vdisklab.host.plan_locks import lock_directory, unheld_locks
 from vdisklab.plan.option_rows import OptionRows, option

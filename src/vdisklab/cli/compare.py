@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.answers.compare import compare_pairs, compare_published
 from vdisklab.answers.hosts import analysis_of
@@ -9,7 +11,6 @@ from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import Format, HostsOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +12,6 @@ from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.inspection.host_features import inspect_host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.export import ExportAnswer, answer_export, on_target, stored_targets
@@ -10,7 +11,6 @@ from vdisklab.answers.export_command import libvirt_version
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import DurabilityKind, HostDisk
 from vdisklab.path.named_target import NamedTarget

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions import export_data as files
@@ -11,7 +12,6 @@ from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, SWITCH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions.export_data import exported_files, import_campaigns
@@ -13,7 +14,6 @@ from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.options import TEXTS, DbOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.loads.traces.trace_file import TraceWish
 from vdisklab.loads.traces.trace_form import TraceForm

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.answers.life import stored_lives
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import DbOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import TEXT
 from vdisklab.views.life import tables

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.answers import documents
 from vdisklab.answers.method import EXPLANATIONS, explanations_about
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import OptionRows, option

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.value_kinds import SWITCH

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.answers.profiles import answer_profile, answer_profiles
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.option_rows import OptionRows
 from vdisklab.plan.value_kinds import NAME_OR_FILE
 from vdisklab.views import profiles as view

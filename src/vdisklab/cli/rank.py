@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
@@ -10,7 +12,6 @@ from vdisklab.cli.shell.options import Format, OutputOptions, ProfileOptions, ta
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.profile_choice import of_profile
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP
 from vdisklab.plan.option_rows import option

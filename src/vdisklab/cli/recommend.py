@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.answers import recommend as answers
 from vdisklab.answers.density import (
     carrying,
@@ -22,7 +24,6 @@ from vdisklab.cli.shell.options import (
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.profile_choice import of_profile
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
 from vdisklab.path.stalls import DEFAULT_STALL

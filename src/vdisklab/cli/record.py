@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,6 @@ from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.option_rows import OptionRows, option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions.output_file import STDOUT, output_file
@@ -11,7 +12,6 @@ from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import AnalysisOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, one_of
 from vdisklab.views.report_files import ReportFormat, build

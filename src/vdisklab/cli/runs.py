@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import typer
 
@@ -19,7 +19,6 @@ from vdisklab.answers.runs import answer_campaigns, answer_runs
 from vdisklab.cli.shell.options import DbOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT

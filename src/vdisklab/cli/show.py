@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdisklab.answers.load import answer_load_file, load_file_named
 from vdisklab.answers.loading import open_results
@@ -11,7 +11,6 @@ from vdisklab.answers.show import answer_run, repeat_script
 from vdisklab.cli.shell.options import DbOptions, Format, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT

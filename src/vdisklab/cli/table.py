@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.answers.loading import open_results
@@ -9,7 +10,6 @@ from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.options import CampaignOptions, Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import one_of
 from vdisklab.sanitise import sanitise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 
 

@@ -9,14 +9,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Client, Future, fire_and_forget
 from distributed.comm import CommClosedError
 from distributed.security import Security
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError, VdisklabError
 from vdisklab.fleet.host_campaign import LAST_LINES, check_here, measure_here, stop_here
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of

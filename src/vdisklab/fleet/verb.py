@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -21,7 +22,6 @@ from vdisklab.actions.planning import possible_paths, rounds_of
 from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     EXIT_CELLS_FAILED,
     EXIT_INTERRUPTED,

@@ -13,10 +13,9 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, SilentGuestError
 from vdisklab.host.facts import virtualisation_flag, virtualised
 from vdisklab.host.machine import SYSTEM

@@ -8,11 +8,11 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     GuestError,
     GuestTimeoutError,

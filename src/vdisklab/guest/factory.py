@@ -10,11 +10,10 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, SilentGuestError, WrongClockError
 from vdisklab.guest.accelerator import (
     KvmTrial,

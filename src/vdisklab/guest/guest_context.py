@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.progress import Progress

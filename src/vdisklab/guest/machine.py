@@ -9,11 +9,11 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, WrongClockError
 from vdisklab.guest import systems
 from vdisklab.guest.agent import Agent

@@ -15,9 +15,9 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, SilentGuestError, TooSlowError
 from vdisklab.guest.agent import Agent, CompletedInGuest
 from vdisklab.guest.qemu.qmp import Channel

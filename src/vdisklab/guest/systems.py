@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.agent import Agent
 from vdisklab.host.waiting import patience

@@ -8,9 +8,9 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.machine import SYSTEM, read_text

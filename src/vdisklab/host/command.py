@@ -16,12 +16,12 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import IO, Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.waiting import interrupts_held, patience, pause_after
 from vdisklab.path.named_target import HIDDEN_VARIABLE

@@ -13,9 +13,9 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.results.model import HostLoad, IoCounters
 
 # /proc/diskstats and struct rusage count sectors of 512 bytes, whatever the device's sector size is

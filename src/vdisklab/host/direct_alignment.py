@@ -10,8 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-
-from vdisklab.dataclass import dataclass
+from dataclasses import dataclass
 
 LEAST_BLOCK = 4096
 """Bytes of the smallest block that is tried: no disk of today needs more."""

@@ -12,10 +12,10 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host import syscalls
 from vdisklab.host.answering import answered
 

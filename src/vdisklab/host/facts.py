@@ -7,11 +7,10 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, page_size, read_text
 from vdisklab.path.architecture import GUEST

@@ -13,9 +13,9 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.segments import ImageFormat
 
 FileId = tuple[int, int]

@@ -14,12 +14,11 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
 from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
 from vdisklab.host.state_directory import state_directory

@@ -12,9 +12,9 @@ import os
 import re
 import struct
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError
 from vdisklab.host.machine import read_text
 

@@ -13,9 +13,9 @@ import shlex
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.machine import read_text
 from vdisklab.host.safe_places import require_safe_work

@@ -7,9 +7,9 @@ import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.results.model import Check, IoCounters

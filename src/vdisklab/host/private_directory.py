@@ -12,9 +12,9 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host import syscalls
 from vdisklab.host.safe_places import is_roots_alone, name_of_user

@@ -11,9 +11,9 @@ import pwd
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host.image_file import OpenFiles, id_of
 
 _DELETED = " (deleted)"

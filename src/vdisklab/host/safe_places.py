@@ -14,9 +14,9 @@ import os
 import pwd
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 
 _MOST_LINKS = 40

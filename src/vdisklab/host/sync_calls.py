@@ -17,9 +17,9 @@ import platform
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.path.architecture import SYSTEM_CALLS

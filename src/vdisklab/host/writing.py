@@ -13,9 +13,9 @@ import os
 import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host.safe_places import caller, followed, name_of_user, require_safe
 

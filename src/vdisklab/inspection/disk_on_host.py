@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host import mounts
 from vdisklab.host.blockdevice import (

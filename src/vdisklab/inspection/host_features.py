@@ -6,11 +6,11 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial, device_refused, untried
 from vdisklab.guest.factory import try_kvm_without_download

@@ -6,12 +6,11 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from vdisklab.actions.measure import store_with_retry
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import EXIT_CELLS_FAILED, GuestError, HostError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host

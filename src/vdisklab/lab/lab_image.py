@@ -9,10 +9,10 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.packed import unpack

@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
 
 import vdisklab
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host import command, facts, ledger, mounts
 from vdisklab.host.state_directory import cache_directory

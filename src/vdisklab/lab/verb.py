@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from vdisklab.cli.shell.options import (
     takes_options,
 )
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.mounts import is_visible_file

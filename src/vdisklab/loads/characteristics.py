@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.load import Flags, Integers, IoKind, RecordedLoad
 
 RECENT = 16

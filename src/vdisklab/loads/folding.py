@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
 from vdisklab.units import KIB, MIB, format_bytes

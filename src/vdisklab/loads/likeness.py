@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.characteristics import KindSummary, LoadCharacteristics
 from vdisklab.loads.load import IoKind
 from vdisklab.units import KIB, MIB, in_percent

@@ -22,7 +22,7 @@ import lzma
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import (
     MOST_REQUESTS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
 
 _MOST_WINDOWS = 4096

@@ -11,10 +11,11 @@ The binary form is described in `workload/programs/replay.c`, which reads it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.folding import Folded
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import (
     MOST_REQUESTS,

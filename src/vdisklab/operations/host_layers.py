@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, OperationError
 from vdisklab.operations.operation import DiskAccess, OperationKind, RunningOperation
 from vdisklab.operations.relief import EVERYWHERE, Felt, Relief, none

@@ -6,12 +6,11 @@ A way knows neither loads nor clocks: who runs the commands times them and count
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.rules import Impossible

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import OperationError
 from vdisklab.operations.relief import Felt, Relief, ReliefOf, no_setting
 from vdisklab.path.disk_path import DiskPath

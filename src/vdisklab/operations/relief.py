@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.units import MIB
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 
 

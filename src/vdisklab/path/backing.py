@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import Members

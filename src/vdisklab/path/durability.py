@@ -7,12 +7,11 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import MeasuredCell

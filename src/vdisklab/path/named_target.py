@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from vdisklab.as_text import AsText
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.options import NAME

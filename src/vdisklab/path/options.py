@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.units import format_size, parse_size
 

@@ -6,9 +6,9 @@ How each writes and reads a disk is in the room `platforms`, in the file that it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 
 _OTHER_FORMS = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.architecture import GUEST, Architecture
 from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer

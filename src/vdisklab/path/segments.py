@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.options import (
     Choice,

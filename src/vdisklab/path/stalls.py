@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
 
 DEFAULT_STALL = 1.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-
-from vdisklab.dataclass import dataclass
+from dataclasses import dataclass
 
 _OTHER_DIRECTORIES = frozenset(
     {

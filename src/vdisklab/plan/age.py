@@ -6,9 +6,8 @@ Other benchmarks use fresh images on empty file systems; images in use are neith
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath

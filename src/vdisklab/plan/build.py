@@ -7,12 +7,11 @@ With a host's capabilities it becomes a `CampaignPlan`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.operations.registry import as_platforms_do
 from vdisklab.path.architecture import GUEST

@@ -7,8 +7,8 @@ towards the page cache as a disk of 100 GB does on a host with 25 GB free.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.units import MIB, format_bytes, format_size, parse_percentage, parse_size
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath

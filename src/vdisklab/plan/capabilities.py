@@ -5,9 +5,8 @@ rule out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat

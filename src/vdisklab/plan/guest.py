@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.options import NAME

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.operations.making import PACKED, TemplateForm, WayKind
 from vdisklab.operations.registry import OPERATIONS, parse_operation

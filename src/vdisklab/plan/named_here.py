@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.capabilities import QemuLimits
 from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere

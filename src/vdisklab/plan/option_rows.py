@@ -7,12 +7,11 @@ those of a campaign.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, Field, field, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.plan import value_kinds as kinds

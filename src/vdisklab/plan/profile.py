@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.units import MIB
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import DURABLE, Need, parse_need
 

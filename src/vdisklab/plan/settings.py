@@ -10,12 +10,11 @@ spelling in commands that vdisklab prints. Code that needs the value reads the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.architecture import ARCHITECTURES, GUEST, HOST
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk

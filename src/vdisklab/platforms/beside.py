@@ -10,9 +10,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import without_flushes
 from vdisklab.platforms.configured_disk import ConfiguredDisk

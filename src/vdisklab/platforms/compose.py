@@ -17,12 +17,11 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.architecture import AARCH64, X86_64, Architecture
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.reading import (

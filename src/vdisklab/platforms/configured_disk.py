@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath

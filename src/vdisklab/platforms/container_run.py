@@ -12,11 +12,10 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePath
 
-from vdisklab.dataclass import dataclass
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm

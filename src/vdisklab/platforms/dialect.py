@@ -6,10 +6,9 @@ A platform reads its configurations, writes a disk path as one, and changes an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import ImageFormat

@@ -7,8 +7,8 @@ and an error that nobody thought of costs one guest, which says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import VdisklabError
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk

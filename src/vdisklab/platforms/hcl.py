@@ -12,10 +12,9 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 
 _DEEPEST = 60

@@ -8,8 +8,8 @@ looks for KubeVirt's own default: GetStorageClassByNameWithVirtFallback of CDI).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path import mount_options
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.reading import Tree, branches, tree, word

@@ -12,13 +12,12 @@ import shlex
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.memory_names import memory_below

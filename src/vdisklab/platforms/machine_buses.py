@@ -20,8 +20,8 @@ x86 find disks on every bus. Guests of Arm have the machine `virt`:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.architecture import AARCH64, architecture_of
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Bus

@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import parse_qs, urlsplit
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.memory_names import memory_by_name

@@ -16,10 +16,9 @@ import configparser
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform

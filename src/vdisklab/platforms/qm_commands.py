@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells

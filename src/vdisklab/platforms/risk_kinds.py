@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from vdisklab.as_text import Saying
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, dropwhile, islice, pairwise, takewhile
 from pathlib import PurePath
 
-from vdisklab.dataclass import dataclass
 from vdisklab.units import whole_number
 
 _DEEPEST = 3

@@ -10,9 +10,8 @@ import posixpath
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.mount_options import SOFT, without_flushes
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.campaign.prepared_data import kept_or_made
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.accelerator import device_refused, kvm_error
 from vdisklab.guest.guest_context import GuestContext
 from vdisklab.guest.qemu.command_line import CarriedDisk

@@ -12,13 +12,12 @@ import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Protocol
 
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PowercutError
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.sectors import Extent

@@ -12,13 +12,12 @@ import select
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.factory import GuestPool, prepare_guests
 from vdisklab.guest.guest_context import GuestContext

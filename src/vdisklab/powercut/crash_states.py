@@ -18,11 +18,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PowercutError
 from vdisklab.path.durability import CrashStates, FailureModel
 from vdisklab.path.power_cut_words import StateOutcome

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.machine import Machine
 from vdisklab.host.command import Host
 from vdisklab.path.power_cut_words import ClientKind

@@ -13,10 +13,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options, mount_command

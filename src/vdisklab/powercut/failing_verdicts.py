@@ -8,12 +8,11 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.power_cut_words import ClientKind, RunOutcome

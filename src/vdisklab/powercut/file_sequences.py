@@ -17,11 +17,11 @@ import errno
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.path.architecture import GUEST

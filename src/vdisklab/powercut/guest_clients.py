@@ -23,7 +23,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import resources
 from pathlib import Path
@@ -31,7 +31,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError
 from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine

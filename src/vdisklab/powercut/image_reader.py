@@ -13,12 +13,12 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host.syscalls import opened
 from vdisklab.powercut.sectors import Bytes, Numbers
 from vdisklab.storage.qcow2_header import (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vdisklab.dataclass import dataclass
+from dataclasses import dataclass
+
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon

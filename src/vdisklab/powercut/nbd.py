@@ -11,14 +11,13 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, GuestTimeoutError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon

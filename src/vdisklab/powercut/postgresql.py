@@ -20,11 +20,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.host.command import Completed, Host, PathArg, not_installed

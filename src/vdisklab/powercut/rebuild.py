@@ -17,12 +17,12 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, memory_full
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.syscalls import opened, punch_hole, write_whole

@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError, PowercutError, memory_full
 from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Completed, Host, PathArg

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.operations.operation import DiskOperation
 from vdisklab.operations.registry import judged_names

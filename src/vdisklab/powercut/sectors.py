@@ -8,12 +8,12 @@ Buffers are made and checked as a whole with numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.dataclass import dataclass
 from vdisklab.units import SECTOR
 
 Numbers = npt.NDArray[np.int64]

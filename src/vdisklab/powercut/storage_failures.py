@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.durability import FailureModel
 from vdisklab.storage.failing_disk import EVERY_REQUEST, Behaviour, StorageRequest
 

@@ -12,10 +12,9 @@ import select
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.path.architecture import GUEST

@@ -11,12 +11,11 @@ import select
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.machine import Machine
 from vdisklab.host import syscalls
 from vdisklab.path.power_cut_words import ClientKind

@@ -10,10 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.powercut.guest_clients import (

@@ -11,13 +11,12 @@ import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from vdisklab import errors
-from vdisklab.dataclass import dataclass
 from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.waiting import longer_deadlines, patience, seconds_without_cpu

@@ -11,12 +11,11 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError, PlanError, WorkloadError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Entry, Kind, Ledger

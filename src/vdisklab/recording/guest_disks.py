@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, PlanError, RefusedError
 from vdisklab.loads.qemu_trace.trace_log import TracedBus, bus_of
 from vdisklab.recording.guests import GuestMonitor

@@ -11,12 +11,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     CommandError,
     GuestError,

@@ -7,14 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePath
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger

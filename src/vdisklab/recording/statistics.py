@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger

@@ -12,9 +12,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind, Ledger

@@ -8,11 +8,11 @@ anything, and joins and filters would leave out such a row without a word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results import model, schema

@@ -19,7 +19,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,6 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import (
     DamagedError,
     DatabaseBusyError,

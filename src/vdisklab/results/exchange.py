@@ -19,7 +19,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
@@ -28,7 +28,6 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.plan.plan_file import settings_error
 from vdisklab.results.database import SQLITE

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
 

@@ -20,10 +20,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import INTERRUPTS
 from vdisklab.host import syscalls
 from vdisklab.host.machine import page_size

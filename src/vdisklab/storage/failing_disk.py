@@ -19,12 +19,11 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.host import syscalls
 from vdisklab.storage.disk_server import (
     FALLOCATE_IN,

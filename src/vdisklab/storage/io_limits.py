@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host import command, counters, ledger
 from vdisklab.host.waiting import wait_until

@@ -11,10 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import DirtyHostError, HostError, memory_full
 from vdisklab.host import command, mounts, pagecache, syscalls, waiting
 from vdisklab.host.ledger import Kind

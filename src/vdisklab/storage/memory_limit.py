@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, VdisklabError
 from vdisklab.results.model import MAY_BE_DIRTY, Check
 from vdisklab.storage.io_limits import CGROUP, ROOT

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-
-from vdisklab.dataclass import dataclass
+from dataclasses import dataclass
 
 _EXTENSION = struct.Struct(">II")
 

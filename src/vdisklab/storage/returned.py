@@ -17,9 +17,9 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host import ledger, pagecache, syscalls
 from vdisklab.host.direct_alignment import LEAST_BLOCK, direct_block_of

@@ -9,12 +9,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from vdisklab import errors
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.host import blockdevice
 from vdisklab.host.answering import answered

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer

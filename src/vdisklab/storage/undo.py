@@ -17,10 +17,9 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Host

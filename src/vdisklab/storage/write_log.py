@@ -12,10 +12,10 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PowercutError
 from vdisklab.host.machine import page_size
 from vdisklab.host.syscalls import opened, write_whole

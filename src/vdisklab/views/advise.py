@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -21,7 +21,6 @@ from vdisklab.answers.disks import (
     StandIn,
     in_place_of,
 )
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 
 from vdisklab.answers.disks import ExistingDisk
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind, what_server_keeps
 from vdisklab.platforms.configured_disk import THROWN_AWAY

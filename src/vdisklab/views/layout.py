@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-from vdisklab.dataclass import dataclass
 
 Row = TypeVar("Row")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab import numbers
-from vdisklab.dataclass import dataclass
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.units import counted

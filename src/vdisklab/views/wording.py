@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vdisklab import numbers
@@ -13,7 +13,6 @@ from vdisklab.analysis.measure_words import measure_words
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.analysis.rank_intervals import Ranked
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 from vdisklab.units import counted, in_percent, runtime_text

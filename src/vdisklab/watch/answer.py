@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.answers.analysis import Analysis
@@ -16,7 +17,6 @@ from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.runs import CampaignsAnswer, ListedCampaign, answer_campaigns
 from vdisklab.answers.table import TableAnswer, overview, table_of
 from vdisklab.answers.trend import TrendAnswer, trend_of
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.progress_file import running_campaigns

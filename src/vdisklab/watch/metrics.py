@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import anyio
 from anyio import to_thread
@@ -23,7 +24,6 @@ from starlette.routing import BaseRoute, Route
 from vdisklab import __version__
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import open_results
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Campaign, RunOutline
 from vdisklab.results.store import Store

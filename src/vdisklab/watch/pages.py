@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Protocol
 
@@ -18,7 +18,6 @@ from starlette.routing import BaseRoute, Route
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import VdisklabError
 from vdisklab.progress import Running
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy

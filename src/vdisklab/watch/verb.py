@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from vdisklab.cli.shell.caller import Caller
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError, extra_hint
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, TEXT

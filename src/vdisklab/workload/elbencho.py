@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import format_size, whole_number

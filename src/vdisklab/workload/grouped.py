@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.workload.open_load import GroupStart, GuestRequests
 from vdisklab.workload.program import Outputs, Script, Subject, Timing

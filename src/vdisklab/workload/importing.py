@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import NoReturn
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
 from vdisklab.workload import bonnie, dd, fio_report, postgresql, sysbench

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import KIB, MIB, counted, in_percent, parse_size

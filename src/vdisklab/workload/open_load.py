@@ -24,10 +24,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
 from statistics import median
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, IoCounters, Sample
 

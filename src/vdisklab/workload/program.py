@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import IN_DIRECTORY, PlanError, WorkloadError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan

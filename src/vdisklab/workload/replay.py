@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from itertools import accumulate
@@ -21,7 +21,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import LoadError, PlanError, WorkloadError
 from vdisklab.loads.folding import Folded, folded, touched_bytes
 from vdisklab.loads.load import IoKind, RecordedLoad

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 
 

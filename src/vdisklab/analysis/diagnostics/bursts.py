@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from vdisklab.analysis.diagnostics.diagnostic import OfMeasurement
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations, median
-from vdisklab.dataclass import dataclass
 from vdisklab.numbers import value
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of

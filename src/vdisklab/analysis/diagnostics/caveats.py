@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN, RARE
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline

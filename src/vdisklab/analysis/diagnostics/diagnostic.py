@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from vdisklab.as_text import Saying
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import CellSums
 from vdisklab.units import in_percent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +13,6 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.measure_words import measurement_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import (
     BEGUN_LATE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, OfMeasurement
 from vdisklab.analysis.measure_words import key_words
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.score import MIX, Score
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache

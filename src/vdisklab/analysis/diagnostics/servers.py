@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CLAIMED, promise_of, promise_of_device
 from vdisklab.path.segments import LayerKind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -13,7 +13,6 @@ from vdisklab.analysis.fleet.host_means import FleetNumbers, rounds_by_host
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import Floats, MeasureKey, logarithms
 from vdisklab.analysis.paired_ratios import Ratio, holm, paired_ratios
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 

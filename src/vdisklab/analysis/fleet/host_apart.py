@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.fleet.outlier_hosts import FAST, SLOW
 from vdisklab.analysis.observations import MeasureKey, Observations, median
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 
 RANGES = 2

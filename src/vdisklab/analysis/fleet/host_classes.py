@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +13,6 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, pair_tests_over_hosts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
 from vdisklab.analysis.summary import value_or_none
-from vdisklab.dataclass import dataclass
 from vdisklab.documents import Probability
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import round_effects
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round
-from vdisklab.dataclass import dataclass
 from vdisklab.path.cell import MeasuredCell
 
 

@@ -9,12 +9,11 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import VdisklabError
 from vdisklab.host.mounts import may_measure_in
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from html import escape, unescape
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,6 @@ from typer.core import TyperCommand
 
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
 from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target

@@ -6,14 +6,13 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import parse_needs
 from vdisklab.path.platforms import PRINTED

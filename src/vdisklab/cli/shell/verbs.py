@@ -12,15 +12,13 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import typer
-
-from vdisklab.dataclass import dataclass
 
 PACKAGE = "vdisklab"
 

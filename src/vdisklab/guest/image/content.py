@@ -12,12 +12,11 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.image.foreign import ForeignSystem
 from vdisklab.guest.image.kernel import (

@@ -19,10 +19,10 @@ import platform
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.host.command import Completed, Host

@@ -15,10 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.debian_packages import Apt, download_packages

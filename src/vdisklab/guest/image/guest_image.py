@@ -25,10 +25,10 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.content import (
     PROGRAMS,

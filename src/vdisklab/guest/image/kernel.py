@@ -13,11 +13,11 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.debian_packages import Apt, depends_on, unpack_package

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.path.disk_path import Attachment, Image
 from vdisklab.path.segments import Bus, CacheMode
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.dataclass import dataclass
 from vdisklab.guest.qemu.block_nodes import HOTPLUG_PORTS, Disk, cold_arguments
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import SHARED_MEMORY, Bus

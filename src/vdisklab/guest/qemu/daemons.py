@@ -12,10 +12,10 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, GuestTimeoutError, HostError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import (
     DAEMON,

@@ -9,14 +9,13 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.requests import Requests
 

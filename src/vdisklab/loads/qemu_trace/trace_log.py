@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.load import Integers
 from vdisklab.loads.qemu_trace import ide, nvme, scsi, virtio_blk
 from vdisklab.loads.requests import Requests

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from vdisklab.dataclass import dataclass
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import LONGEST_US, LoadSource, RecordedLoad
 from vdisklab.loads.requests import PlaceRequests, Requests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from vdisklab.dataclass import dataclass
 from vdisklab.loads.load import RecordedBy
 from vdisklab.loads.requests import Requests
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from vdisklab.dataclass import dataclass
 from vdisklab.views.layout import StackedColumns
 
 _MOST_LABELS = 4
