@@ -10,9 +10,9 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
@@ -174,34 +174,56 @@ def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Itera
     start = _start(command.argv) or 0
     disks = read_command(command.argv[start:], name, served)
     if_set = command.if_set
-    others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else disks
+    others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else ()
+    doubts = _Environment(others, if_set) if if_set else None
+    unlocked = {name for each in command.argv if _UNLOCKED.search(each) for name in _files_in(each)}
     for disk in disks:
-        doubt = command.doubt or _environment_of(disk, others, if_set)
-        unlocked = any(
-            _UNLOCKED.search(each) and disk.source and disk.source in each for each in command.argv
+        doubt = command.doubt or ("" if doubts is None else doubts.of(disk))
+        yield replace(
+            disk, lost_below=lost or disk.lost_below, may_differ=doubt,
+            unlocked=disk.source in unlocked,
+        )  # fmt: skip
+
+
+def _files_in(argument: str) -> list[str]:
+    """The files that an argument of QEMU names."""
+    return re.findall(r"""\b(?:file|filename)["']?\s*[=:]\s*["']?([^,"'\s]+)""", argument)
+
+
+@dataclass
+class _Environment:
+    """What the environment may change: `others` are a guest's disks by `if_set`, its words with the
+    environment's variables as they are spelled."""
+
+    others: Sequence[ConfiguredDisk]
+    if_set: Sequence[str]
+
+    @cached_property
+    def _by_target(self) -> Mapping[str, ConfiguredDisk]:
+        return {other.target: other for other in self.others}
+
+    @cached_property
+    def _unread(self) -> Mapping[str, str]:
+        """The problems of disks that cannot be read so, by the disk that they begin with."""
+        problems = (other.problem or "" for other in self.others)
+        found = ((_OF_DRIVE.match(problem), problem) for problem in problems)
+        return {match[1]: problem for match, problem in found if match}
+
+    @cached_property
+    def _of_any(self) -> str:
+        return _by_environment(" ".join(self.if_set))
+
+    def of(self, disk: ConfiguredDisk) -> str:
+        """Why it may give a disk other settings than another file; empty if it cannot."""
+        same = self._by_target.get(disk.target)
+        if same is None:
+            unread = self._unread.get(disk.target)
+            return self._of_any if unread is None else _by_environment(unread)
+        settings, set_so = (
+            (each.path, each.problem, each.limits, each.ignored_errors, each.transient, each.probed)
+            for each in (disk, same)
         )
-        yield replace(disk, lost_below=lost or disk.lost_below, may_differ=doubt, unlocked=unlocked)
-
-
-def _environment_of(
-    disk: ConfiguredDisk, others: Sequence[ConfiguredDisk], if_set: Sequence[str]
-) -> str:
-    """Why the environment may give a disk other settings than another file; empty if it cannot.
-
-    `others` are the disks of the same guest by `if_set`, its words with the environment's variables
-    as they are spelled.
-    """
-    same = next((other for other in others if other.target == disk.target), None)
-    if same is None:
-        unread = " ".join(
-            f"{each.problem}" for each in others if f" {disk.target}:" in f"{each.problem}"
-        )
-        return _by_environment(unread or " ".join(if_set))
-    settings, set_so = (
-        (each.path, each.problem, each.limits, each.ignored_errors, each.transient, each.probed)
-        for each in (disk, same)
-    )
-    return "" if settings == set_so else _by_environment(f"{same.problem} {' '.join(if_set)}")
+        return "" if settings == set_so else self._of_any
 
 
 def _by_environment(spelled: str) -> str:
@@ -212,6 +234,7 @@ def _by_environment(spelled: str) -> str:
     return f"the environment may set {shown[:200]}, of which only the default is known here"
 
 
+_OF_DRIVE = re.compile(r"-\w+ ([^\s:]+): ")
 _UNLOCKED = re.compile(r"""\blocking["']?\s*[=:]\s*["']?off""")
 _WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?[-=]([^}]*)")
 

@@ -46,12 +46,13 @@ def _is_same(disk: ConfiguredDisk, other: ConfiguredDisk) -> bool:
 
 
 def _beside(disk: ConfiguredDisk, alike: Sequence[ConfiguredDisk]) -> ConfiguredDisk:
-    """The disk with those of other names that have its image."""
-    others = [each for each in alike if not _is_same(disk, each)]
+    """The disk with those of other names that have its image, of which a few are named."""
+    first = alike[: _MOST_NAMED + 2]
+    others = [each for each in first if not _is_same(disk, each)]
     if not others:
         return disk
     names = list(dict.fromkeys(f"{each.domain} {each.target}" for each in others))
-    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    more = ["others"] if len(names) > _MOST_NAMED or len(alike) > len(first) else []
     named = ", ".join([*names[:_MOST_NAMED], *more])
     if any(each.unlocked for each in (disk, *others)):
         loss = f"{named} may write to it at the same time without QEMU's lock, which corrupts it"

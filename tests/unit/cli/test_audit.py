@@ -226,6 +226,9 @@ def test_an_audited_disk_has_its_standing(
     store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     files = [exported(tmp_path, text) for text in ("raw/default", "qcow2/none/ide")]
+    other = Path(files[1])  # with an image of its own
+    named = re.compile("(<source file=['\"])[^'\"]+")
+    other.write_text(named.sub(r"\1/srv/other.qcow2", other.read_text()))
     first, second = answer(capsys, "audit", *files)["disks"]
     assert first["path"] == "raw/default"
     assert first["standing"]["exact"] is True
