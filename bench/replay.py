@@ -90,6 +90,8 @@ LONG_WHOLE = ("--runtime", "600s")
 """Longer than each load of `measure` and of `pairs`, which is replayed whole then."""
 NO_CLOCK = "commit=3600"
 """For ext4: the seconds after which it commits its journal without being asked."""
+BEGAN = ".began"
+"""Beside each load: when it began, microseconds since 1970."""
 _LEAST_ROUNDS = 3
 _PERCENTILES = ("p50", "p95", "p99")
 _UNTIMED = dict.fromkeys(_PERCENTILES)
@@ -148,6 +150,7 @@ class Recorder:
         load = place.load(source, begin, timed=True)
         file = next(name for number in count(1) if not (name := self.file(number)).exists())
         file.write_bytes(encode(load))
+        file.with_suffix(BEGAN).write_text(str(begin))
         log.unlink()
 
     def file(self, number: int) -> Path:
