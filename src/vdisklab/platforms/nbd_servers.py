@@ -22,9 +22,10 @@ from vdisklab.path.segments import CacheMode, ImageFormat
 from vdisklab.platforms import beside, server_files
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.where_set import only_line
+from vdisklab.units import counted
 
 _PORT = "10809"
 _NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit", "nbd-server")
@@ -96,6 +97,7 @@ class NbdServer:
         return "+unix" not in url.scheme and near and port == self.port
 
 
+_SERVERS = (*_NBD, "tgtadm")
 _Server = NbdServer | beside.Lossy | server_files.ServedDisk
 
 
@@ -113,6 +115,25 @@ def with_servers(
         lossy += ((server, text) for server in server_files.lossy_disks(text))
         clients |= beside.clients(commands)
     return tuple(_with_loss(disk, lossy, clients) for disk in disks)
+
+
+def starts_servers(text: GuestText) -> bool:
+    """True if commands of this text start a server of disks."""
+    return any(program in _SERVERS for program, _ in _servers_in(text.text))
+
+
+def said(text: GuestText) -> DisklessGuest:
+    """What a script says that starts servers and no guest, and what to name with it."""
+    commands = [*_servers_in(text.text)]
+    count = sum(program in _SERVERS for program, _ in commands)
+    servers = (server for program, argv in commands for server in _of(program, argv))
+    losses = [each.loss for each in (*servers, *beside.lossy(commands)) if each.loss]
+    parts = [f"a script that starts {counted(count, 'server')} of disks and no guest"]
+    parts += [f"flushed data is lost, as {loss}" for loss in dict.fromkeys(losses)]
+    if not losses:
+        parts.append("nothing in it is known to drop flushes")
+    instead = f"name a guest's file beside it: `vdisklab audit GUEST.sh {text.origin}`"
+    return DisklessGuest(text.file_name, "; ".join(parts), instead)
 
 
 def _with_loss(

@@ -20,7 +20,7 @@ from vdisklab.path.named_target import names_device
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
-from vdisklab.platforms import server_files, storage_pools
+from vdisklab.platforms import nbd_servers, server_files, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     HOST_DEVICES,
@@ -168,9 +168,11 @@ def read_guests(
 
 def _said_beside(text: GuestText) -> DisklessGuest | None:
     """What a text says that has no guest by its kind, but what is below their disks: a server's
-    file, or a storage pool; None for another one."""
+    file, a script that starts servers, or a storage pool; None for another one."""
     if server_files.is_server_file(text):
         return server_files.said(text)
+    if nbd_servers.starts_servers(text) and not _has_guest(text):
+        return nbd_servers.said(text)
     return storage_pools.said(text) if storage_pools.is_pool_file(text) else None
 
 
@@ -246,6 +248,15 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
+
+
+def _has_guest(text: GuestText) -> bool:
+    """True for a text of a platform, or of a form that makes guests of one, also one that cannot be
+    read."""
+    try:
+        return _is_known(text) or tuple(rewritten_texts(text)) != (text,)
+    except PlanError:
+        return True
 
 
 def _is_known(text: GuestText) -> bool:

@@ -132,3 +132,41 @@ def test_a_servers_file_alone_is_said_and_not_refused(
     assert said.why.startswith(f"a file of {kind}, a server")
     assert all(part in said.why for part in parts)
     assert said.instead.endswith("`vdisklab audit GUEST.xml srv/server.conf`")
+
+
+SCRIPT = """#!/bin/sh
+qemu-nbd --fork --shared=4 --cache=unsafe -f qcow2 -x vm1 -k /run/vm1.sock /srv/vm1.qcow2
+nbdkit -U /run/vm2.sock file file=/srv/vm2.img
+"""
+GUEST = """qemu-system-x86_64 -name vm \\
+  -drive file=nbd+unix:///vm1?socket=/run/vm1.sock,format=raw,if=virtio,cache=none \\
+  -drive file=nbd+unix:///?socket=/run/vm2.sock,format=raw,if=virtio,cache=none
+"""
+
+
+def test_a_script_of_servers_alone_is_said_and_not_refused() -> None:
+    """Also beside a script with a guest, whose disk has the loss; a guest's own script is none."""
+    diskless: list[DisklessGuest] = []
+    texts = [GuestText(SCRIPT, "serve.sh"), GuestText(GUEST, "guest.sh")]
+    lost, kept = read_guests(texts, diskless=diskless)
+    assert (lost.lost_below or "").startswith("qemu-nbd serves it")
+    assert kept.lost_below is None
+    (said,) = diskless
+    assert said.why == (
+        "a script that starts 2 servers of disks and no guest; flushed data is lost, as qemu-nbd "
+        "serves it: cache mode unsafe drops flushes"
+    )
+    alone: list[DisklessGuest] = []
+    assert not read_guests([texts[0]], diskless=alone)
+    assert alone == diskless
+    none: list[DisklessGuest] = []
+    both = read_guests([GuestText(SCRIPT + GUEST, "both.sh")], diskless=none)
+    assert len(both) == 2
+    assert not none
+
+
+def test_servers_that_keep_all_are_not_called_safe() -> None:
+    diskless: list[DisklessGuest] = []
+    harmless = SCRIPT.replace("--cache=unsafe ", "")
+    assert not read_guests([GuestText(harmless, "serve.sh")], diskless=diskless)
+    assert diskless[0].why.endswith("no guest; nothing in it is known to drop flushes")
