@@ -127,7 +127,10 @@ def said(text: GuestText) -> DisklessGuest:
     commands = [*_servers_in(text.text)]
     count = sum(program in _SERVERS for program, _ in commands)
     servers = (server for program, argv in commands for server in _of(program, argv))
-    losses = [each.loss for each in (*servers, *beside.lossy(commands)) if each.loss]
+    losses = [
+        *(server.loss for server in servers if server.loss),
+        *(each.loss for each in beside.lossy(commands)),
+    ]
     parts = [f"a script that starts {counted(count, 'server')} of disks and no guest"]
     parts += [f"flushed data is lost, as {loss}" for loss in dict.fromkeys(losses)]
     if not losses:

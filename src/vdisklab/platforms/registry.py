@@ -52,6 +52,8 @@ from vdisklab.platforms.text_form import rewritten_texts
 
 _LONGEST = 4096  # PATH_MAX
 _MOST_NAMED = 4
+_VALUES_FILE = re.compile(r".+\.(tfvars(\.json)?|pkrvars\.(hcl|json))")
+"""Of Terraform and Packer ("Input Variables" in their manuals)."""
 _QEMUS_HOST_DEVICE = (
     r"(?<!model=['\"])\b(?P<device>(?:vfio-(?:user-)?(?:pci|ccw|ap|platform)|usb-host|usb-redir)\b"
     r"[^\s\0'\"<]*)"
@@ -167,8 +169,14 @@ def read_guests(
 
 
 def _said_beside(text: GuestText) -> DisklessGuest | None:
-    """What a text says that has no guest by its kind, but what is below their disks: a server's
-    file, a script that starts servers, or a storage pool; None for another one."""
+    """What a text says that has no guest by its kind, but what their disks depend on: a server's
+    file, a script that starts servers, a storage pool, or values of variables; None for another."""
+    if _VALUES_FILE.fullmatch(text.file_name):
+        return DisklessGuest(
+            text.file_name,
+            "values of variables, which are read with the file beside them that uses them",
+            f"name that file (main.tf, build.pkr.hcl), not {text.file_name} alone",
+        )
     if server_files.is_server_file(text):
         return server_files.said(text)
     if nbd_servers.starts_servers(text) and not _has_guest(text):

@@ -170,3 +170,14 @@ def test_servers_that_keep_all_are_not_called_safe() -> None:
     harmless = SCRIPT.replace("--cache=unsafe ", "")
     assert not read_guests([GuestText(harmless, "serve.sh")], diskless=diskless)
     assert diskless[0].why.endswith("no guest; nothing in it is known to drop flushes")
+
+
+@pytest.mark.parametrize("name", ["terraform.tfvars", "prod.auto.tfvars.json", "ci.pkrvars.hcl"])
+def test_values_of_variables_are_no_guest_and_are_not_refused(name: str) -> None:
+    """A user names `vm/*`; the values are read from beside the file that uses them."""
+    found: list[DisklessGuest] = []
+    disks = read_guests(
+        [GuestText('cache = "none"', name), GuestText(GUEST, "guest.sh")], [], found
+    )
+    assert len(disks) == 2
+    assert found[0].why.startswith("values of variables")
