@@ -329,8 +329,10 @@ def test_an_export_that_cannot_be_written_any_more(
             failure = runs[name].failure
             assert failure is not None, printed
             said, _, hint = failure.message.partition("\nhint: ")
-            # A LUN cannot be tried: each write would be one that nobody asked for.
-            assert name == "i" or f"target {name}" in said or f"at={name}" in said
+            # A LUN cannot be tried: each write would be one that nobody asked for. A server by ssh
+            # may take a small file again, when the failed cell's image is gone.
+            may_be_the_guests = name == "i" or (name == "s" and "in the guest" in said)
+            assert may_be_the_guests or f"target {name}" in said or f"at={name}" in said
             assert reason in said, printed
             assert hint, printed
         if turns == "full":
