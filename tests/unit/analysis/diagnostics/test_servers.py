@@ -77,7 +77,9 @@ def test_what_the_server_of_a_device_claims_stays_a_claim(
     kept = durability(parse_path("device:at=san/none"), verdicts)
     assert (kept.kind is DurabilityKind.BY_SERVER) is (claims_none is not None)
     if claims_none is not None:
-        assert "vdisklab cannot see" in durability_sentence("device:at=san/none", kept)
+        assert "What the server keeps is unknown here" in durability_sentence(
+            "device:at=san/none", kept
+        )
 
 
 def test_librbd_with_writeback_answers_from_this_hosts_memory() -> None:
