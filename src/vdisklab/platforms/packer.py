@@ -165,7 +165,9 @@ def _conf(source: HclBlock, name: str, text: GuestText) -> GuestText:
         form = disk.text("format", "raw")
         ending = "" if form == "raw" else f".{form}"
         options = {
-            "cache": disk.text("cache_mode", "none"), "iothread": disk.text("io_thread", "0"),
+            "cache": disk.text("cache_mode", "none"),
+            # Only on these buses (generateProxmoxDisks of builder/proxmox/common).
+            **({"iothread": disk.text("io_thread", "0")} if bus in ("scsi", "virtio") else {}),
             "discard": "on" if disk.text("discard") == "1" else "ignore",
             "aio": disk.text("asyncio", "io_uring"),
         }  # fmt: skip

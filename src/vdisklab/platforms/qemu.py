@@ -134,7 +134,7 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
         commands = _commands(text)  # none in a daemon's
         names = [_name_of(command, text) for command in commands]
         each = [
-            partial(_disks_of_command, command, name, served)
+            partial(_disks_of_command, command, name, served, _where_called(command, text))
             for command, name in zip(commands, names, strict=True)
         ]
         if _LIBVIRTS_LOG.search(text.text):
@@ -150,9 +150,24 @@ def _name_of(command: ShellCommand, text: GuestText) -> str:
     function does."""
     if not command.call:
         return text.name
-    spelled = r"\s+".join(map(re.escape, command.call))
-    line = only_line(text.text, rf"(?m)^[^#\n]*?(?<![\w-]){spelled}(?![\w./-])(?!\s*\(\))")
+    line = _line_of_call(command, text)
     return f"{text.name}:{line}" if line else f"{text.name}: {' '.join(command.call)[:60]}"
+
+
+def _line_of_call(command: ShellCommand, text: GuestText) -> int | None:
+    spelled = r"\s+".join(map(re.escape, command.call))
+    return only_line(text.text, rf"(?m)^[^#\n]*?(?<![\w-]){spelled}(?![\w./-])(?!\s*\(\))")
+
+
+def _where_called(command: ShellCommand, text: GuestText) -> str:
+    """The place to change one guest of a function that starts several, as a noun; empty for a
+    command of its own. Arguments in the function's place would be those of all its guests."""
+    if not command.call:
+        return ""
+    line = _line_of_call(command, text)
+    call = f"`{' '.join(command.call)[:60]}`"
+    where = f"in line {line} of {text.origin}" if line else f"in {text.origin}"
+    return f"the cache mode of the call {call} {where}"
 
 
 def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
@@ -169,7 +184,9 @@ def _last_start(starts: Sequence[ReadDisks]) -> Iterator[ConfiguredDisk]:
         yield replace(disk, was_unsafe=was)
 
 
-def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Iterator[ConfiguredDisk]:
+def _disks_of_command(
+    command: ShellCommand, name: str, served: Served, where: str
+) -> Iterator[ConfiguredDisk]:
     lost = _taken_away(command)
     start = _start(command.argv) or 0
     disks = read_command(command.argv[start:], name, served)
@@ -181,7 +198,8 @@ def _disks_of_command(command: ShellCommand, name: str, served: Served) -> Itera
         doubt = command.doubt or ("" if doubts is None else doubts.of(disk))
         yield replace(
             disk, lost_below=lost or disk.lost_below, may_differ=doubt,
-            unlocked=disk.source in unlocked,
+            unlocked=disk.source in unlocked, changed_at=where,
+            changed_in=f"the function `{command.call[0]}`" if where else "",
         )  # fmt: skip
 
 

@@ -144,8 +144,8 @@ def read_guests(
             disks += (
                 replace(
                     _with_loss(disk, text),
-                    changed_in=text.changed_in,
-                    changed_at=_place_of(disk, text),
+                    changed_in=text.changed_in or disk.changed_in,
+                    changed_at=_place_of(disk, text) or disk.changed_at,
                     refused=text.refused or disk.refused,
                     may_differ=text.doubt or disk.may_differ,
                 )

@@ -125,6 +125,7 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _PARAMETER = re.compile(r"[0-9]+|[@*]")
+_DEFAULT_GIVEN = re.compile(r'"?\$\{(?P<name>[A-Za-z_]\w*):?=[^"]*\}"?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ class _Reader:
 
     def _parsed(self, text: str) -> Sequence[_Raw]:
         """The commands of a text as they are written; notes what it calls."""
-        commands = [*_with_shells(_simple_commands(text))]
+        commands = [(_as_assigned(raw), into) for raw, into in _with_shells(_simple_commands(text))]
         each = (_after_keywords(raw) for raw, _ in commands)
         rest = (command[len([*_leading(command)]) :] for command in each)
         self.called |= {command[0] for command in rest if command}
@@ -596,6 +597,14 @@ def _parameter(
     if number == 0 or (unknown is not None and number > unknown):
         return (spelled,)
     return parameters[number - 1 : number] or ("",)
+
+
+def _as_assigned(raw: list[str]) -> list[str]:
+    """`: ${NAME:=VALUE}` as `NAME=${NAME:=VALUE}`, what it does; another command as it is."""
+    given = [_DEFAULT_GIVEN.fullmatch(word) for word in raw[1:]]
+    if raw[:1] != [":"] or not given or None in given:
+        return raw
+    return [f"{match['name']}={match[0]}" for match in given if match is not None]
 
 
 def _cut(text: str, how: str, pattern: str) -> str:

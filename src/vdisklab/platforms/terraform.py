@@ -123,6 +123,11 @@ def _cache_of(disk: HclBlock, text: GuestText) -> str:
     by_variable = set_by_variable(reference, text, _given(text), _OVERRIDDEN)
     if by_variable is not None:
         return by_variable
+    lines = text.text.splitlines()
+    if line and line <= len(lines) and re.search(r"=\s*\w+\.value\b", lines[line - 1]):
+        # One line for all disks of a `dynamic` block; each has its value in the block's list.
+        shared = f"not line {line}, which all its disks share"
+        return f"the disk's entry in the list of the dynamic block ({shared})"
     whose = f"the {disk.type} block in line {disk.line}"
     return set_in(text, "cache", line, whose)
 
@@ -144,7 +149,8 @@ def _of_bpg(resource: HclBlock, label: str, text: GuestText) -> GuestText:
         volume = place or f"vm-{vmid}-disk-{slot}" + (f".{form}" if form not in ("", "raw") else "")
         options = {
             "cache": disk.text("cache", "none"), "aio": disk.text("aio", "io_uring"),
-            "discard": disk.text("discard", "ignore"), "iothread": disk.text("iothread", "0"),
+            "discard": disk.text("discard", "ignore"),
+            **_iothread(slot, disk.text("iothread", "0")),
             **({} if form or place else {"file_format": "of-the-storage"}),
         }  # fmt: skip
         for speed in disk.all("speed"):
@@ -181,6 +187,13 @@ def _not_read(disk: HclBlock, resource: HclBlock, target: str, what: str) -> Unr
         resource.text("name"), target, f"{what[:_LONGEST]}, which only Terraform knows",
         drops_flushes=disk.text("cache") == CacheMode.UNSAFE,
     )  # fmt: skip
+
+
+def _iothread(slot: str, value: str) -> Mapping[str, str]:
+    """bpg's provider sends iothread for no sata disk (its proxmoxtf/resource/vm/disk/disk.go), and
+    without one for another bus Proxmox VE needs no setting."""
+    on_sata = slot.startswith("sata")
+    return {} if on_sata or value in ("0", "false") else {"iothread": value}
 
 
 def _line(volume: str, options: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import NotChangeableError
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
@@ -537,3 +538,31 @@ def test_a_loop_in_a_loop_does_not_take_long() -> None:
     began = time.process_time()
     assert shown(f"{loop}\n{ONE}\n") == ["one raw/none"]
     assert time.process_time() - began < 5
+
+
+CALLED = """#!/bin/bash
+: "${CACHE:=unsafe}"
+start_vm() {
+  qemu-system-x86_64 -name "$1" -drive "file=/srv/$1.qcow2,if=virtio,format=qcow2,cache=$2"
+}
+start_vm web none
+start_vm ci unsafe
+start_vm db "$CACHE"
+"""
+
+
+def test_one_guest_of_a_function_is_changed_in_its_call() -> None:
+    """Arguments in the function's place would give each of its guests the same disk."""
+    web, ci, db = read_guests([GuestText(CALLED, "vm.sh")])
+    assert ci.changed_at == "the cache mode of the call `start_vm ci unsafe` in line 7 of vm.sh"
+    assert ci.path is not None
+    with pytest.raises(NotChangeableError, match="the function `start_vm` sets it"):
+        change_of(ci, replace(ci.path, cache=CacheMode.NONE))
+    assert web.changed_in == db.changed_in == "the function `start_vm`"
+
+
+def test_a_default_that_a_script_gives_a_variable_is_its_value() -> None:
+    *_, db = read_guests([GuestText(CALLED, "vm.sh")])
+    assert db.path is not None
+    assert db.path.cache is CacheMode.UNSAFE
+    assert "CACHE" in db.may_differ

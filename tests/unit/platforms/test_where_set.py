@@ -302,9 +302,12 @@ def test_packer_names_its_guest_and_every_disk() -> None:
 
 def test_each_file_names_the_line_that_sets_the_cache_mode() -> None:
     found = places(TERRAFORM, "main.tf")
-    for slot, part in (("scsi0", 'cache        = "writeback"'), ("scsi2", "lookup("),
-                       ("scsi4", "= log.value")):  # fmt: skip
+    for slot, part in (("scsi0", 'cache        = "writeback"'), ("scsi2", "lookup(")):
         assert found[("db", slot)] == f"`cache` in line {line(TERRAFORM, part)} of main.tf"
+    assert found[("db", "scsi4")] == (
+        "the disk's entry in the list of the dynamic block "
+        f"(not line {line(TERRAFORM, '= log.value')}, which all its disks share)"
+    )
     found = places(PACKER, "debian.pkr.hcl")
     assert found[("packer-debian", "drive2")] == (
         f"`default` in line {line(PACKER, 'default = ')} of debian.pkr.hcl "

@@ -13,9 +13,11 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.hcl import read_hcl
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.risk_kinds import CannotWork, FlushesDropped
 
 STORAGES = GuestText("lvmthin: thin\n\tvgname v\n\ndir: shelf\n\tpath /shelf\n", "storage.cfg")
 
@@ -335,3 +337,38 @@ def test_a_module_whose_guests_are_not_in_the_file_is_named() -> None:
     (disk,) = read_guests([GuestText(text, "main.tf")], notes)
     assert disk.domain == "a"
     assert any("db (./modules/vm); name their files" in note for note in notes)
+
+
+SATA = """resource "proxmox_virtual_environment_vm" "ci" {
+  name  = "ci"
+  disk {
+    datastore_id = "local-lvm"
+    interface    = "sata1"
+    iothread     = true
+    cache        = "unsafe"
+  }
+}
+"""
+PACKED_ON_SATA = """source "proxmox-iso" "deb" {
+  vm_name = "deb"
+  disks {
+    type         = "sata"
+    storage_pool = "local-lvm"
+    cache_mode   = "none"
+  }
+}
+build { sources = ["source.proxmox-iso.deb"] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "drops"), [(SATA, "main.tf", True), (PACKED_ON_SATA, "deb.pkr.hcl", False)]
+)
+def test_an_iothread_that_a_program_does_not_send_is_not_refused(
+    text: str, name: str, drops: bool
+) -> None:
+    """bpg's provider and Packer's plugin send iothread for no sata disk, so such a guest starts."""
+    (disk,) = read_guests([GuestText(text, name)])
+    found = risks(disk)
+    assert not any(isinstance(risk, CannotWork) for risk in found)
+    assert any(isinstance(risk, FlushesDropped) for risk in found) is drops
