@@ -20,7 +20,7 @@ from vdisklab.path.named_target import names_device
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
-from vdisklab.platforms import nbd_servers, server_files, storage_pools
+from vdisklab.platforms import nbd_servers, server_files, storage_pools, variable_values
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     HOST_DEVICES,
@@ -52,8 +52,6 @@ from vdisklab.platforms.text_form import rewritten_texts
 
 _LONGEST = 4096  # PATH_MAX
 _MOST_NAMED = 4
-_VALUES_FILE = re.compile(r".+\.(tfvars(\.json)?|pkrvars\.(hcl|json))")
-"""Of Terraform and Packer ("Input Variables" in their manuals)."""
 _QEMUS_HOST_DEVICE = (
     r"(?<!model=['\"])\b(?P<device>(?:vfio-(?:user-)?(?:pci|ccw|ap|platform)|usb-host|usb-redir)\b"
     r"[^\s\0'\"<]*)"
@@ -112,15 +110,17 @@ def read_guests(
     that is not required, and of data holders that are left out; `diskless` gets the guests that
     have no disk.
     """
-    texts = tuple(_in_platforms_words(texts, notes))
+    said = [(text, _said_beside(text)) for text in texts]
+    beside = [(text, what) for text, what in said if what is not None]
+    guests = tuple(_in_platforms_words((text for text, what in said if what is None), notes))
+    texts = (*guests, *(text for text, _ in beside))
     platforms = tuple(dialects().values())
     readers: dict[int, Reader] = {}
     disks: list[ConfiguredDisk] = []
     yaml: list[GuestText] = []
     left_out: dict[str, None] = {}
     refused: list[tuple[VdisklabError, tuple[ConfiguredDisk, ...]]] = []
-    beside = [said for text in texts if (said := _said_beside(text)) is not None]
-    for text in (text for text in texts if _said_beside(text) is None):
+    for text in guests:
         owner = _owner(text, platforms)
         try:
             if owner is None:
@@ -161,7 +161,7 @@ def read_guests(
     if refused and not disks and len(refused) == 1:
         raise refused[0][0]
     disks += (disk for _, read in refused for disk in read)
-    (diskless if diskless is not None else []).extend(beside)
+    (diskless if diskless is not None else []).extend(what for _, what in beside)
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
     below = with_servers(with_pools(disks, texts), texts)
@@ -171,12 +171,8 @@ def read_guests(
 def _said_beside(text: GuestText) -> DisklessGuest | None:
     """What a text says that has no guest by its kind, but what their disks depend on: a server's
     file, a script that starts servers, a storage pool, or values of variables; None for another."""
-    if _VALUES_FILE.fullmatch(text.file_name):
-        return DisklessGuest(
-            text.file_name,
-            "values of variables, which are read with the file beside them that uses them",
-            f"name that file (main.tf, build.pkr.hcl), not {text.file_name} alone",
-        )
+    if variable_values.is_values_file(text):
+        return variable_values.said(text)
     if server_files.is_server_file(text):
         return server_files.said(text)
     if nbd_servers.starts_servers(text) and not _has_guest(text):
@@ -241,9 +237,6 @@ def _platform_of(dialect: Dialect) -> Platform:
 def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> Iterator[GuestText]:
     """The texts, those of a form in the words of the platform that it makes a guest of."""
     for text in texts:
-        if _said_beside(text) is not None:
-            yield text
-            continue
         try:
             refuse_other_hypervisors(text)
             inside = tuple(rewritten_texts(text))

@@ -91,7 +91,7 @@ class Ephemeral(Risk, short="ephemeral"):
 
 @dataclass(frozen=True, slots=True)
 class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
-    """werror or rerror is `ignore`: the guest is told that what failed went well."""
+    """werror or rerror is `ignore`: the guest is told that failed requests succeeded."""
 
     errors: tuple[str, ...]
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None

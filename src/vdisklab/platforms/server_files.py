@@ -29,6 +29,7 @@ _NBD = re.compile(r"^[ \t]*exportname[ \t]*=", re.MULTILINE)
 _PORT = "10809"
 _JUDGED_STORES = ("rdwr", "aio", "null")
 _ON_DISK = "serve a file or device on a disk"
+_BY_KERNEL = " if the host's kernel attaches it, not QEMU's own initiator"
 _MOST_NAMED = 3
 
 
@@ -123,7 +124,11 @@ def said(text: GuestText) -> DisklessGuest:
         why = f"a file of {_kind_of(text)}, a server, which cannot be read ({error})"
         return DisklessGuest(text.file_name, why, instead)
     parts = [f"a file of {_kind_of(text)}, a server, with {counted(len(disks), 'disk')}"]
-    lossy = [f"{disk.title} loses flushed data, as {disk.loss}" for disk in disks if disk.loss]
+    lossy = [
+        f"{disk.title} loses flushed data{_BY_KERNEL if disk.by_kernel else ''}, as {disk.loss}"
+        for disk in disks
+        if disk.loss
+    ]
     parts += lossy[:_MOST_NAMED]
     parts += [f"and {len(lossy) - _MOST_NAMED} more"] if len(lossy) > _MOST_NAMED else []
     parts += [f"{disk.title}: {disk.unknown} is not understood" for disk in disks if disk.unknown]

@@ -100,7 +100,7 @@ def said(text: GuestText) -> DisklessGuest:
     parts = [_said_of(pool) for pool in pools_of(text)]
     return DisklessGuest(
         text.file_name,
-        "; ".join(parts) or "a storage pool of libvirt, which is no XML",
+        "; ".join(parts) or "a storage pool of libvirt, which is not valid XML",
         f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`",
     )
 

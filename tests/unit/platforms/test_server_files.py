@@ -117,7 +117,11 @@ def test_what_a_server_keeps_is_not_called_lost(server: str, place: str) -> None
     ("server", "kind", "parts"),
     [
         (TGT, "tgt", ["with 5 disks", "iqn.2026-01.lab:vm1/1 loses", "bs-type rbd is not"]),
-        (LIO, "LIO", ["with 5 disks", "iqn.2026-01.lab:lio/0 loses"]),
+        (
+            LIO,
+            "LIO",
+            ["with 5 disks", "iqn.2026-01.lab:lio/0 loses flushed data if the host's kernel"],
+        ),
         (NBD, "nbd-server", ["with 6 disks", "vm1 loses", "/etc/nbd-server/conf.d is included"]),
         ('{"storage_objects": [', "LIO", ["cannot be read"]),
         ("[a]\nexportname = /a\nflush = true\n", "nbd-server", ["nothing in it drops flushes"]),

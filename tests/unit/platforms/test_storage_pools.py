@@ -73,7 +73,7 @@ def test_a_disk_of_a_pool_that_loses_nothing_is_as_it_was(xml: str, source: str)
         (pool("fs", "nobarrier"), "the storage pool data of libvirt (fs): the pool data is"),
         (pool("netfs", "soft"), "requests fail when the server is away"),
         (pool("dir"), "nothing in it drops flushes"),
-        ("<pool><name>x</pool>", "which is no XML"),
+        ("<pool><name>x</pool>", "which is not valid XML"),
     ],
 )
 def test_a_pool_alone_is_said(xml: str, part: str) -> None:
