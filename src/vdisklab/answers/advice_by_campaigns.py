@@ -73,7 +73,7 @@ from vdisklab.path.needs import DURABLE, meets
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, in_doubt
 from vdisklab.platforms.disk_context import DiskContext, disk_path
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.registry import (
@@ -292,7 +292,7 @@ class Desk:
             settings,
             any(risk.blocks for risk in found),
             disk.unseen,
-            disk.may_differ,
+            in_doubt(disk),
             disk.is_thrown_away,
             disk.ignored_errors,
             (disk.changed_in, disk.changed_at),

@@ -18,7 +18,12 @@ from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, DurabilityKind, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.segments import BUS_OPTIONS, Aio, CacheMode
-from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes, works_for
+from vdisklab.platforms.configured_disk import (
+    ConfiguredDisk,
+    in_doubt,
+    loses_writes,
+    works_for,
+)
 from vdisklab.platforms.registry import (
     can_change,
     cannot_have,
@@ -85,8 +90,9 @@ def _thrown_away(row: ExistingDisk, start: Advice) -> Advice | None:
 
 
 def _in_doubt(row: ExistingDisk, start: Advice) -> Advice | None:
-    """The advice for a disk whose settings may be others; None if they are known, or lose data."""
-    now, doubt = row.power_cut, row.disk.may_differ
+    """The advice for a disk whose settings may be others, or whose server may lose data; None if
+    they are known, or lose data."""
+    now, doubt = row.power_cut, in_doubt(row.disk)
     if not doubt or start.path is None or now is None or not now.kind.acceptable:
         return None
     return replace(start, reason=doubt, measurable=False)

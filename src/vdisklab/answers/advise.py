@@ -29,7 +29,7 @@ from vdisklab.inspection.disk_on_host import read_contexts
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.platforms import Platform
 from vdisklab.plan.settings import Request
-from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk, in_doubt
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import (
     can_change,
@@ -142,7 +142,7 @@ def _is_elsewhere(row: ExistingDisk, machine: str) -> bool:
         and not advice.measurable
         and advice.path is not None
         and row.disk.unseen is None  # the first sentence says what reads its storage
-        and not row.disk.may_differ  # another disk may be measured than the guest's
+        and not in_doubt(row.disk)  # another disk may be measured than the guest's
         and not advice.path.shares_directory
         and not row.disk.limits
         and _can_change_any(row)

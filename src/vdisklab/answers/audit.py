@@ -222,9 +222,11 @@ class _Audit:
         open_needs = [need for need in lacks if layers and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {layers}" for need in open_needs}
         offered = self._offered(disk, path, needs, verdicts) if lacks else None
-        if not loss and durability(path, verdicts).kind is DurabilityKind.BY_SERVER:
-            by_server = [need for need in needs if need.goes_by_power_cuts and need not in lacks]
-            reasons |= dict.fromkeys(by_server, what_server_keeps(path))
+        by_server = durability(path, verdicts).kind is DurabilityKind.BY_SERVER
+        if not loss and (by_server or disk.lost_if):
+            open_needs = [need for need in needs if need.goes_by_power_cuts and need not in lacks]
+            why = what_server_keeps(path) if disk.lost_if is None else disk.lost_if[0]
+            reasons |= dict.fromkeys(open_needs, why)
         row = ExistingDisk(
             disk,
             path,

@@ -50,12 +50,21 @@ class Lossy:
             return re.fullmatch(rf"{re.escape(self.device)}(p[0-9]+)?", place) is not None
         if self.directory is not None:
             return posixpath.normpath(place).startswith(f"{self.directory}/")
+        return self._host_at(place) in HERE
+
+    def serves_if_on(self, place: str) -> str:
+        """The host that a guest's address names, if this target has the disk as soon as it runs
+        there; empty if it has not."""
+        return self._host_at(place) or ""
+
+    def _host_at(self, place: str) -> str | None:
+        """The host of an address of this target; None for another address."""
         try:
             url = urlsplit(place)
-            host = url.hostname
         except ValueError:  # no address
-            return False
-        return url.scheme == "iscsi" and host in HERE and url.path == f"/{self.target}"
+            return None
+        is_this = url.scheme == "iscsi" and self.target and url.path == f"/{self.target}"
+        return (url.hostname or "") if is_this else None
 
 
 def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:

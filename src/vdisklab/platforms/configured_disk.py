@@ -79,6 +79,9 @@ class ConfiguredDisk:
     """Why what is below the image loses flushed data, as the configuration tells."""
     below_instead: str = field(default="", metadata=HIDDEN)
     """What to change there, as a sentence without a stop; empty if that is not known."""
+    lost_if: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    """On which condition, which is not known here, a server that the user named has the disk and
+    loses flushed data, as a clause; and what to change there, as a sentence without a stop."""
     soft_mount: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
     """How the configuration has a server's directory mounted, as a sentence begins, if requests
     fail once the server does not answer in time; and how to change it, as a clause."""
@@ -231,6 +234,14 @@ def loses_writes(disk: ConfiguredDisk) -> str | None:
         return disk.lost_below
     later = disk.pending_loss
     return None if later is None else f"from the guest's next start on {later}"
+
+
+def in_doubt(disk: ConfiguredDisk) -> str:
+    """Why it is not known whether a disk keeps what its settings promise, as a clause; empty if no
+    text puts it in doubt."""
+    if disk.may_differ or disk.lost_if is None or disk.read_only:
+        return disk.may_differ
+    return disk.lost_if[0]
 
 
 def drops_beside_path(disk: ConfiguredDisk) -> bool:

@@ -54,6 +54,7 @@ from vdisklab.platforms.risk_kinds import (
     ProbablyVolume,
     QuotaReached,
     Risk,
+    ServerMayLose,
     SlowBus,
     SoftMount,
     StaleNote,
@@ -95,6 +96,8 @@ def _in_doubt(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield NotOfToday(disk.past)
     if disk.may_differ:
         yield MayDiffer(disk.may_differ)
+    if disk.lost_if is not None and not disk.read_only:
+        yield ServerMayLose(*disk.lost_if)
     if disk.written_by:
         yield ImageShared(disk.written_by)
     if disk.was_unsafe and not disk.read_only:

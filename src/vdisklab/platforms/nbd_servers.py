@@ -24,7 +24,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.shell_script import commands_of
-from vdisklab.platforms.where_set import only_line
+from vdisklab.platforms.where_set import line_with
 from vdisklab.units import counted
 
 _PORT = "10809"
@@ -33,6 +33,10 @@ _PROGRAMS = (*_NBD, *beside.PROGRAMS)
 _COMMANDS = re.compile(
     r"qemu-nbd|qemu-storage-daemon|nbdkit|nbd-server|losetup|tgtadm|sync=disabled"
     r"|\bmount[ \t][^\n]{0,200}(\b(tmp|ram)fs\b|barrier|/dev/z?ram)"
+)
+_OF_UNIT = re.compile(r"^Exec\w+[ \t]*=[-@:+!|]*[ \t]*", re.MULTILINE)
+_GUEST = re.compile(
+    r"qemu-(system|kvm|storage-daemon)|\bkvm\b|virt-install|\bqm\s|(^|\s)--?(drive|blockdev)\s"
 )
 _OF_RUN = re.compile(r"\$\{?(nbd|uri|unixsocket|port)\b")
 """The variables of the command of `nbdkit --run`, which say where its server is (nbdkit(1))."""
@@ -49,6 +53,9 @@ _ALONE = (
     "fork", "read-only", "snapshot", "nocache", "persistent", "verbose", "list", "bitmap",
     "image-opts", "foreground", "readonly", "exit-with-parent", "no-fork", "newstyle", "vsock",
 )  # fmt: skip
+
+_ANY = ("", "0.0.0.0", "::", "*")  # noqa: S104 - read, not bound
+_IS_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 
 _UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "pattern", "zero")
 """Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
@@ -73,6 +80,8 @@ class NbdServer:
     run: str = ""
     """The command that nbdkit starts, and ends with."""
     program: str = ""
+    named: str | None = None
+    """The name of its one export, if it has a name."""
 
     def serves(self, disk: ConfiguredDisk, place: str) -> bool:
         """True if a guest's disk, which is at `place`, is this server's."""
@@ -84,35 +93,91 @@ class NbdServer:
         return place.startswith("nbd") and self._serves_url(place)
 
     def _serves_url(self, place: str) -> bool:
+        if self.socket is not None:
+            return self._has_export(place) and _socket_of(place) == self.socket
+        host = self._host_at(place)
+        return host is not None and (host in beside.HERE or host == self.address)
+
+    def serves_if_on(self, place: str) -> str:
+        """The host that a guest's address names, if this server has the disk as soon as it runs
+        there: its port and export are the same. Empty if it has not."""
+        host = self._host_at(place) or ""
+        asked = urlsplit(place).path.removeprefix("/") if host else ""
+        is_other = self.named is not None and self.named != asked and "$" not in self.named
+        return "" if is_other or self._listens_elsewhere(host) else host
+
+    def _listens_elsewhere(self, host: str) -> bool:
+        """True if the address that it is bound to is surely none of that host's."""
+        if self.address in _ANY or "$" in self.address:
+            return False
+        is_local = self.address in beside.HERE
+        return is_local or (_IS_ADDRESS.fullmatch(host) is not None and host != self.address)
+
+    def _has_export(self, place: str) -> bool:
+        return self.export in (None, urlsplit(place).path.removeprefix("/"))
+
+    def _host_at(self, place: str) -> str | None:
+        """The host of an address with this server's port and export; None for another address."""
         try:
             url = urlsplit(place)
             host, port = url.hostname or "", str(url.port or _PORT)
         except ValueError:  # no address, no port
-            return False
-        if self.export not in (None, url.path.removeprefix("/")):
-            return False
-        if self.socket is not None:
-            return parse_qs(url.query).get("socket") == [self.socket]
-        near = host in beside.HERE or host == self.address
-        return "+unix" not in url.scheme and near and port == self.port
+            return None
+        is_tcp = url.scheme in ("nbd", "nbds") and port == self.port
+        return host if is_tcp and self._has_export(place) else None
+
+
+def _socket_of(place: str) -> str | None:
+    try:
+        return next(iter(parse_qs(urlsplit(place).query).get("socket", ())), None)
+    except ValueError:  # no address
+        return None
 
 
 _SERVERS = (*_NBD, "tgtadm")
 _Server = NbdServer | beside.Lossy | server_files.ServedDisk
 
 
+@dataclass(frozen=True, slots=True)
+class _LossyServer:
+    """A server that loses flushed data, in a text that the user named, and its command; none of a
+    server's file."""
+
+    server: _Server
+    text: GuestText
+    argv: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The line that starts it, as far as it is known, as `line 3 of FILE`."""
+        if isinstance(self.server, server_files.ServedDisk):
+            number = self.server.line
+        else:
+            number = line_with(self.text.text, self.argv)
+        return f"line {number} of {self.text.origin}" if number else self.text.origin
+
+
 def with_servers(
-    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
+    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText], named: Sequence[GuestText] = ()
 ) -> tuple[ConfiguredDisk, ...]:
-    """The disks, each with the loss of the server in these texts that has it."""
-    lossy: list[tuple[_Server, GuestText]] = []
+    """The disks, each with the loss of the server in these texts that has it. The lines that are
+    said are those of the texts that the user `named`, which a form may have rewritten."""
+    written = {text.origin: text for text in named}
+    lossy: list[_LossyServer] = []
     clients: dict[str, str] = {}
     for text in texts:
+        original = written.get(text.origin, text)
         commands = [*_servers_in(text.text)]
-        servers = (server for program, argv in commands for server in _of(program, argv))
-        lossy += ((server, text) for server in servers if server.loss)
-        lossy += ((server, text) for server in beside.lossy(commands))
-        lossy += ((server, text) for server in server_files.lossy_disks(text))
+        lossy += (
+            _LossyServer(server, original, (program, *argv))
+            for program, argv in commands
+            for server in _of(program, argv)
+            if server.loss
+        )
+        lossy += (
+            _LossyServer(server, original, (server.program,)) for server in beside.lossy(commands)
+        )
+        lossy += (_LossyServer(server, original) for server in server_files.lossy_disks(text))
         clients |= beside.clients(commands)
     return tuple(_with_loss(disk, lossy, clients) for disk in disks)
 
@@ -122,8 +187,13 @@ def starts_servers(text: GuestText) -> bool:
     return any(program in _SERVERS for program, _ in _servers_in(text.text))
 
 
+def only_servers(text: GuestText) -> bool:
+    """True for a text that starts NBD servers, and no program that makes a guest."""
+    return starts_servers(text) and _GUEST.search(text.text) is None
+
+
 def said(text: GuestText) -> DisklessGuest:
-    """What a script says that starts servers and no guest, and what to name with it."""
+    """What a script or unit says that starts servers and no guest, and what to name with it."""
     commands = [*_servers_in(text.text)]
     count = sum(program in _SERVERS for program, _ in commands)
     servers = (server for program, argv in commands for server in _of(program, argv))
@@ -131,7 +201,8 @@ def said(text: GuestText) -> DisklessGuest:
         *(server.loss for server in servers if server.loss),
         *(each.loss for each in beside.lossy(commands)),
     ]
-    parts = [f"a script that starts {counted(count, 'server')} of disks and no guest"]
+    kind = "systemd unit" if text.origin.endswith(".service") else "script"
+    parts = [f"a {kind} that starts {counted(count, 'server')} of disks and no guest"]
     parts += [f"flushed data is lost, as {loss}" for loss in dict.fromkeys(losses)]
     if not losses:
         parts.append("nothing in it is known to drop flushes")
@@ -140,35 +211,50 @@ def said(text: GuestText) -> DisklessGuest:
 
 
 def _with_loss(
-    disk: ConfiguredDisk,
-    servers: Iterable[tuple[_Server, GuestText]],
-    clients: Mapping[str, str],
+    disk: ConfiguredDisk, servers: Sequence[_LossyServer], clients: Mapping[str, str]
 ) -> ConfiguredDisk:
-    """The disk with what its server loses, and what to change there."""
+    """The disk with what its server loses, or would lose, and what to change there."""
     source = disk.source or ""
     if memory := beside.memory_in_place(source):
         return replace(disk, lost_below=disk.lost_below or memory)
+    if disk.lost_below is not None:
+        return disk
     place = clients.get(re.sub(r"p[0-9]+$", "", source)) or (
         disk.server.place if disk.server is not None else source
     )
-    found = next((each for each in servers if each[0].serves(disk, place)), None)
-    if found is None or disk.lost_below is not None:
-        return disk
-    server, text = found
-    if isinstance(server, server_files.ServedDisk):
-        number = server.line
-    else:
-        programs = _NBD if server.program in ("", *_NBD) else (server.program,)
-        number = only_line(text.text, rf"\b(?:{'|'.join(programs)})\b")
-    where = f"in line {number} of {text.origin}" if number else f"in {text.origin}"
-    instead = server.instead and f"Change its server {where}: {server.instead}"
-    return replace(disk, lost_below=server.loss, below_instead=instead)
+    found = next((each for each in servers if each.server.serves(disk, place)), None)
+    if found is not None:
+        instead = found.server.instead and (
+            f"Change its server in {found.where}: {found.server.instead}"
+        )
+        return replace(disk, lost_below=found.server.loss, below_instead=instead)
+    for each in servers:
+        host = (
+            ""
+            if isinstance(each.server, server_files.ServedDisk)
+            else (each.server.serves_if_on(place))
+        )
+        if host:
+            return replace(disk, lost_if=_lost_if(host, each))
+    return disk
+
+
+def _lost_if(host: str, lossy: _LossyServer) -> tuple[str, str]:
+    """Why a disk at that host may lose flushed data, as a clause, and what to change."""
+    loss = re.sub(r"^\S+ serves it: ", "", lossy.server.loss or "")
+    why = (
+        f"if {host} is the machine of {lossy.text.origin}, {lossy.where} serves this disk, and "
+        f"flushed data is lost ({loss})"
+    )
+    return why, f"Change its server in {lossy.where}: {lossy.server.instead}"
 
 
 def _servers_in(text: str) -> Iterator[beside.Command]:
     """The commands that start a server or make a device, each with the program's name."""
     if _COMMANDS.search(text) is None:
         return
+    if "[Service]" in text:  # systemd.service(5)
+        text = _OF_UNIT.sub("", text)
     lines = [text.split("\0")] if "\0" in text else (command.argv for command in commands_of(text))
     for argv in lines:
         names = [PurePath(word).name for word in argv]
@@ -243,7 +329,8 @@ def _of_qemu_nbd(argv: Sequence[str]) -> NbdServer:
     port = None if socket or device else _last(options, "port") or _PORT
     address = _last(options, "bind") or ""
     said = loss and f"qemu-nbd serves it: {loss}"
-    return NbdServer(socket, port, address, device, loss=said, instead=instead)
+    named = _last(options, "export-name") or ""
+    return NbdServer(socket, port, address, device, loss=said, instead=instead, named=named)
 
 
 def _of_nbdkit(argv: Sequence[str]) -> NbdServer:

@@ -110,6 +110,7 @@ def read_guests(
     that is not required, and of data holders that are left out; `diskless` gets the guests that
     have no disk.
     """
+    named = texts
     said = [(text, _said_beside(text)) for text in texts]
     beside = [(text, what) for text, what in said if what is not None]
     guests = tuple(_in_platforms_words((text for text, what in said if what is None), notes))
@@ -164,7 +165,7 @@ def read_guests(
     (diskless if diskless is not None else []).extend(what for _, what in beside)
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
-    below = with_servers(with_pools(disks, texts), texts)
+    below = with_servers(with_pools(disks, texts), texts, named)
     return tuple(map(_readable, with_shared_images(below)))
 
 
@@ -253,11 +254,12 @@ def _in_platforms_words(texts: Iterable[GuestText], notes: list[str] | None) -> 
 
 def _has_guest(text: GuestText) -> bool:
     """True for a text of a platform, or of a form that makes guests of one, also one that cannot be
-    read."""
+    read; a unit of a server makes none."""
     try:
-        return _is_known(text) or tuple(rewritten_texts(text)) != (text,)
+        inside = tuple(rewritten_texts(text))
     except PlanError:
         return True
+    return any(map(_is_known, inside)) and not all(map(nbd_servers.only_servers, inside))
 
 
 def _is_known(text: GuestText) -> bool:

@@ -141,6 +141,18 @@ class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerMayLose(Risk, short="server may lose data", serious=True):
+    """A server in a file that was named loses flushed data, if it runs where the disk's address
+    says: its port and its disk's name are the same."""
+
+    why: Annotated[str, "the condition and the loss, as a clause"]
+    instead: Annotated[str, "what to change there, as a sentence without a stop"]
+
+    def __str__(self) -> str:
+        return f"{self.why[:1].upper()}{self.why[1:]}. {self.instead}."
+
+
+@dataclass(frozen=True, slots=True)
 class LossyImage(Risk, short="loses flushed data", serious=True):
     """The image's format, or an option of it, lost flushed data in simulated power cuts."""
 

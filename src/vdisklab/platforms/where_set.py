@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vdisklab.platforms.reading import GuestText
 
@@ -43,6 +43,35 @@ def only_line(text: str, pattern: str) -> int | None:
     """The number of the one line in which a pattern stands; None if it is none, or not one."""
     numbers = {text.count("\n", 0, match.start()) + 1 for match in re.finditer(pattern, text)}
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def line_with(text: str, argv: Sequence[str]) -> int | None:
+    """The number of the line that starts a command: of the lines with its program the one that has
+    the most of its other words. None if that is none, or not one."""
+    lines = _logical_lines(text)
+    program = re.compile(rf"(?<![\w.-]){re.escape(argv[0])}(?![\w.-])") if argv else None
+    having = {
+        number: sum(word in line for word in argv[1:])
+        for number, line in lines
+        if program is not None and program.search(line) and not line.lstrip().startswith("#")
+    }
+    most = [number for number, count in having.items() if count == max(having.values())]
+    return most[0] if len(most) == 1 else None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text with those that continue them, by the number of the first."""
+    first, line = 1, ""
+    for number, raw in enumerate(text.split("\n"), 1):
+        first = first if line else number
+        line += raw.rstrip("\r")
+        if line.endswith("\\"):
+            line = f"{line[:-1]} "
+        else:
+            yield first, line
+            line = ""
+    if line:
+        yield first, line
 
 
 def set_to(place: str, mode: str) -> str:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from vdisklab.answers.disks import ExistingDisk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind, what_server_keeps
-from vdisklab.platforms.configured_disk import THROWN_AWAY
+from vdisklab.platforms.configured_disk import THROWN_AWAY, in_doubt
 from vdisklab.platforms.risk_kinds import FlushesDropped, FlushesDroppedBelow, Risk
 from vdisklab.units import counted
 from vdisklab.views.disks import name_of, shown_names
@@ -66,8 +66,8 @@ def _fate(row: ExistingDisk) -> _Fate:
         return _Fate(_Order.LOST, _LOSES, f": {why}")
     if dropped is not None:
         return _Fate(_Order.LOST, _LOSES, f": {dropped}")
-    if path is None or row.disk.may_differ:
-        why = row.disk.may_differ if path else "its settings and its storage are not known"
+    if path is None or in_doubt(row.disk):
+        why = in_doubt(row.disk) if path else "its settings and its storage are not known"
         return _Fate(_Order.UNKNOWN, _MAY_KEEP, f": {why}")
     if row.disk.ephemeral:
         return _Fate(_Order.LOST, _LOSES, f" when its pod ends, by design ({row.disk.ephemeral})")

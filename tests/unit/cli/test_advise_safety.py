@@ -271,3 +271,22 @@ def test_a_shared_directory_is_in_no_cache_mode(
     assert "a directory of the host (virtiofs) and no disk" in said
     assert "a directory of the host (9p) and no disk" in said
     assert "cache=writeback" not in said
+
+
+def test_a_server_by_its_address_that_may_be_the_named_one_is_not_called_safe(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its port and export are those of a line that drops flushes: only the host is not known."""
+    guest_file, server = tmp_path / "pg.sh", tmp_path / "serve.sh"
+    guest_file.write_text(
+        "qemu-system-x86_64 -drive file=nbd://nas/data,format=raw,if=virtio,cache=none\n"
+    )
+    server.write_text("#!/bin/sh\nqemu-nbd -t --cache=unsafe -f raw -x data /srv/data.img\n")
+    files = (str(guest_file), str(server))
+    (row,) = advised(capsys, *files)["disks"]
+    assert row["action"] == "unknown"
+    assert row["reason"].startswith(f"if nas is the machine of {server}, line 2 of {server}")
+    assert main(["audit", *files, "--need", "durable", "--format", "json"]) == 0
+    (disk,) = json.loads(capsys.readouterr().out)["disks"]
+    assert disk["lacks"] == {}
+    assert disk["undecided"]["durable"] == row["reason"]
