@@ -280,7 +280,7 @@ class Desk:
         )  # fmt: skip
         made = None if path is None else as_made(disk, path, context)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
-        server = disk.server and (disk.server.has_secret, disk.server.initiator)
+        server = disk.server and (disk.server.has_secret, disk.server.session)
         alike = (
             path or disk.assumed,
             made,

@@ -253,7 +253,7 @@ def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
             return f"{set_to(disk.changed_at, str(nearest_safe.cache))}, which {PASSES_ON}"
         setting = f"cache {nearest_safe.cache}" if is_mode else "the change"
         return f"{setting} belongs in {disk.changed_in}: the nearest safe path is {nearest_safe}"
-    is_kept = disk.server is not None and (disk.server.has_secret or disk.server.initiator)
+    is_kept = disk.server is not None and disk.server.has_secret
     if is_kept and nearest_safe is not None and nearest_safe.cache is not path.cache:
         return (
             f"set cache {nearest_safe.cache} in its own arguments, as no line here can repeat how "

@@ -629,6 +629,7 @@ def _on_server(disk: ET.Element) -> ServerDisk:
             portal = ":".join(filter(None, (host["host"], host["port"])))
             node |= {"portal": portal, "target": target, "lun": lun or "0"}
             node |= {} if auth is None else {"password-secret": ""}
+            node |= {"initiator-name": _attributes(disk, "source/initiator/iqn").get("name")}
         case "rbd":
             parts = name.split("/")
             namespace = {"namespace": parts[1]} if len(parts) == 3 else {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ KEY_FILE = "FILE"
 """Stands for a file with a password or key."""
 
 
+_OF_SESSION = ("initiator-name", "header-digest", "timeout")
 _FILES = ("backing", "overlay", "data_file")
 
 
@@ -44,15 +45,20 @@ class ServerDisk:
     """A disk or an image on a server: `place` is as `--target` takes it, without any password.
 
     `has_secret`: its configuration names a password or key. `note` says what a placeholder in
-    `place` stands for. `initiator` is the name under which an iSCSI target knows the guest, if its
-    configuration gives it one.
+    `place` stands for. `session` are the members of QEMU's node that its configuration sets for the
+    session with an iSCSI target (qapi/block-core.json, BlockdevOptionsIscsi).
     """
 
     kind: LayerKind
     place: str
     has_secret: bool = False
     note: str = ""
-    initiator: str = ""
+    session: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def initiator(self) -> str:
+        """The name under which an iSCSI target knows the guest; empty for QEMU's usual one."""
+        return dict(self.session).get("initiator-name", "")
 
 
 def server_disk(node: Mapping[str, Any]) -> ServerDisk | None:
@@ -116,19 +122,23 @@ def _iscsi(node: Mapping[str, Any]) -> ServerDisk:
     user = f"{quote(str(node['user']))}@" if "user" in node else ""
     portal = str(node["portal"]).removesuffix(f":{_PORTS[LayerKind.ISCSI]}")
     place = f"iscsi://{user}{portal}/{quote(str(node['target']), safe=':')}/{node.get('lun', 0)}"
-    initiator = str(node.get("initiator-name") or "")
-    return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node, initiator=initiator)
+    session = tuple((name, str(node[name])) for name in _OF_SESSION if node.get(name))
+    return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node, session=session)
 
 
-def with_iscsi_option(disk: ServerDisk, options: str) -> ServerDisk:
-    """The disk of a URL with what QEMU's `-iscsi` adds to it: a password, the initiator's name. A
-    node that names the target's members takes nothing from it (block/iscsi.c,
-    iscsi_parse_filename)."""
-    found = dict(re.findall(r"(?:^|,)([\w-]+)=([^,]*)", options))
+def with_iscsi_options(disk: ServerDisk, options: Sequence[str]) -> ServerDisk:
+    """The disk of a URL with what QEMU's `-iscsi` adds to it: a password, the initiator's name. Of
+    several it is the one with the target as its id, else the first. A node that names the target's
+    members takes nothing from it (block/iscsi.c, iscsi_parse_iscsi_option)."""
+    each = [dict(re.findall(r"(?:^|,)([\w-]+)=([^,]*)", option)) for option in options]
+    target = urlsplit(disk.place).path.split("/")[1:2]
+    found = next((option for option in each if [option.get("id")] == target), (each or [{}])[0])
     has_secret = disk.has_secret or not found.keys().isdisjoint(("password", "password-secret"))
-    return replace(
-        disk, has_secret=has_secret, initiator=found.get("initiator-name", disk.initiator)
-    )
+    # -iscsi has CRC32C, and the node's enum crc32c.
+    given = {name: found[name] for name in _OF_SESSION if name in found}
+    given |= {"header-digest": given["header-digest"].lower()} if "header-digest" in given else {}
+    session = tuple((given | dict(disk.session)).items())
+    return replace(disk, has_secret=has_secret, session=session)
 
 
 def _libnfs(node: Mapping[str, Any]) -> ServerDisk:
@@ -237,10 +247,14 @@ def spare_target(kind: LayerKind, place: str, disk: ServerDisk | None) -> SpareT
 
 
 def _of_initiator(disk: ServerDisk | None) -> str:
-    """That a target which knows the guest by its initiator's name must admit others."""
+    """That a target which knows the guest by its initiator's name must admit those of `run`: QEMU's
+    usual name for a program, and for a guest with the guest's name, which is new in each run."""
     if disk is None or not disk.initiator:
         return ""
-    return f"the target knows the guest as {disk.initiator}, and must admit {INITIATOR}:GUEST, too"
+    return (
+        f"the target knows the guest as {disk.initiator}, so its ACL must also admit {INITIATOR} "
+        f"and {INITIATOR}:GUEST, where GUEST is a new name in each run"
+    )
 
 
 def _spare_disk(kind: LayerKind) -> str:

@@ -464,8 +464,6 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
-    if disk.server is not None and disk.server.initiator:
-        raise dialect.lacks(disk.platform, "arguments here that keep the disk's initiator-name")
     lines = (
         " ".join(map(_plain_word, _replacing(disk, ExportRequest(path, place), place)))
         for path in (wanted, now)
@@ -482,6 +480,8 @@ def _replacing(disk: ConfiguredDisk, request: ExportRequest, place: str) -> Iter
         return
     name = disk.target if _NODE_PREFIX.fullmatch(disk.target) else SERIAL
     made = replace(disk_of(request, place), serial=name)
+    session = {} if disk.server is None else dict(disk.server.session)
+    made = replace(made, source=None if made.source is None else {**made.source, **session})
     if bus is Bus.USB:
         yield from ("-device", "qemu-xhci,id=xhci")
     for node in block_nodes.objects(made):

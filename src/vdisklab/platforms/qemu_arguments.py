@@ -331,8 +331,8 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
             path = throttled(_path_of_arguments(device, bus, chain, arguments), alone)
             server = network.server_disk(chain[-1])
             if server is not None and "filename" in chain[-1]:
-                for option in (value for flag, value in arguments.options if flag == "iscsi"):
-                    server = network.with_iscsi_option(server, option)
+                given = [value for flag, value in arguments.options if flag == "iscsi"]
+                server = network.with_iscsi_options(server, given)
             if server is not None:
                 limits += network.beyond_server(path.image)
                 path = network.placed(path, server.kind)
