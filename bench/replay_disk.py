@@ -235,45 +235,39 @@ def _described(file: Path) -> dict[str, Any]:
 
 
 def keep(work: Path) -> dict[str, Any]:
-    """The record of what was measured: for each recording it and its replays.
+    """The record with what was measured in that directory: each recording of `pairs/`, with its
+    replays, comes after those that the record has already, and `rates/` replaces the record's.
 
-    `earlier/` in that directory may hold pairs of a replayer that had faults which were mended
-    since: they show that the disk's rule tells a wrong replay.
+    `earlier` in the record are pairs of a replayer that had faults which were mended since: they
+    show that the disk's rule tells a wrong replay.
     """
+    before = record_of(RECORD)
     return {
         "machine": machine_facts(work),
         "path": PATH,
         "disk": asdict(TIMES) | {"rate": RATE},
         "recordings": [
-            {
-                "application": application,
-                "recorded": _described(directory / f"{application}.load"),
-                "replayed": [
-                    _described(replay) for replay in sorted(directory.glob("replayed-*.load"))
-                ],
-            }
-            for application in LONG_APPLICATIONS
-            for directory in directories_of(work / "pairs", application)
-            if any(directory.glob("replayed-*.load"))
+            *before["recordings"],
+            *(
+                {
+                    "application": application,
+                    "recorded": _described(directory / f"{application}.load"),
+                    "replayed": [
+                        _described(replay) for replay in sorted(directory.glob("replayed-*.load"))
+                    ],
+                }
+                for application in LONG_APPLICATIONS
+                for directory in directories_of(work / "pairs", application)
+                if any(directory.glob("replayed-*.load"))
+            ),
         ],
-        "earlier": [
-            {
-                "application": application,
-                "recorded": described(_computed(read_load(directory / f"{application}.load"))),
-                "replayed": [
-                    described(_computed(read_load(replay)))
-                    for replay in sorted(directory.glob("replayed-*.load"))
-                ],
-            }
-            for application in LONG_APPLICATIONS
-            for directory in directories_of(work / "earlier", application)
-        ],
+        "earlier": before["earlier"],
         "fast_disk": asdict(FAST) | {"rate": FAST_RATE},
-        "rates": [
-            _at_rate(work / "rates", name)
-            for name in _loads_at_rates()
-            if (work / "rates" / f"{name}.load").exists()
-        ],
+        "rates": (
+            [_at_rate(work / "rates", name) for name in _loads_at_rates()]
+            if (work / "rates").exists()
+            else before["rates"]
+        ),
     }
 
 
