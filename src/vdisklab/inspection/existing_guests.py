@@ -43,6 +43,7 @@ from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText, without_fsync
 from vdisklab.platforms.registry import dialects, read_guests
 from vdisklab.platforms.text_form import files_named
+from vdisklab.platforms.told_apart import told_apart
 from vdisklab.units import named
 
 LARGEST = 32 << 20
@@ -124,7 +125,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
             f"there is no guest with a hard disk{read}{why}", hint=f"name other guests: {PRINTED}"
         )
     notes += (f"{clause}." for clause in _clauses(diskless))
-    return ExistingGuests(disks, tuple(notes))
+    return ExistingGuests(told_apart(disks), tuple(notes))
 
 
 def _clauses(diskless: Iterable[DisklessGuest]) -> Iterator[str]:
@@ -208,7 +209,7 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
             "of another host is read from its configuration: `vdisklab advise FILE`, such as what "
             "`virsh dumpxml GUEST` prints (docs/platforms.md lists all)",
         )
-    return ExistingGuests(tuple(disks), tuple(notes))
+    return ExistingGuests(told_apart(disks), tuple(notes))
 
 
 def _guests_of(

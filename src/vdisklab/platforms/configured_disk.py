@@ -48,6 +48,8 @@ class ConfiguredDisk:
     """The platform whose configuration it is."""
     guest: Annotated[str, "its platform's name for the guest"] = ""
     """That platform's name for the guest: a VMID, NAMESPACE/NAME."""
+    origin: str = field(default="", metadata=HIDDEN)
+    """The file, or what else has the configuration, as the user named it."""
     text: str = field(default="", metadata=HIDDEN)
     """The disk as the configuration spells it."""
     assumed: DiskPath | None = field(default=None, metadata=HIDDEN)

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import only_line, set_in
+from vdisklab.platforms.where_set import line_with, only_line, set_in
 
 _PROGRAMS = ("docker", "podman", "nerdctl")
 _VERBS = ("run", "create")
@@ -43,6 +43,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 class _Container:
     name: str = ""
     image: str = ""
+    argv: tuple[str, ...] = ()
+    """The words of its command; none of a Quadlet."""
     variables: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
@@ -93,12 +95,12 @@ def _containers(text: GuestText) -> Iterator[_Container]:
             (number for number in range(first, len(names)) if names[number] in _VERBS), None
         )
         if verb is not None:
-            yield _of_command(command.argv[verb + 1 :])
+            yield _of_command(command.argv[first:], verb - first)
 
 
-def _of_command(argv: Sequence[str]) -> _Container:
-    """The container of the words after `run`: its options stand before the image."""
-    container, rest = _Container(), iter(argv)
+def _of_command(argv: Sequence[str], verb: int) -> _Container:
+    """The container of a command with `run` at that place: options stand before the image."""
+    container, rest = _Container(argv=(PurePath(argv[0]).name, *argv[1:])), iter(argv[verb + 1 :])
     for part in rest:
         if not part.startswith("-"):
             container.image = part
@@ -133,7 +135,9 @@ def _of_quadlet(text: GuestText) -> _Container:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     """Each container as a service, with the variables of its files before its own."""
-    for container in _containers(text):
+    containers = [*_containers(text)]
+    names = [_name_of(container, text) for container in containers]
+    for container, name in zip(containers, names, strict=True):
         lines = (line for name in container.files for line in text.files.get(name, "").splitlines())
         given = [
             line.strip() for line in lines if "=" in line and not line.lstrip().startswith("#")
@@ -141,23 +145,32 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         pairs = [*given, *container.variables]
         environment = {}
         for pair in pairs:
-            name, equals, value = pair.partition("=")
-            if _NAME.fullmatch(name):
-                environment[name] = value if equals else f"${{{name}}}"
-        service = container.name or PurePath(container.image.partition(":")[0]).name or "container"
+            variable, equals, value = pair.partition("=")
+            if _NAME.fullmatch(variable):
+                environment[variable] = value if equals else f"${{{variable}}}"
+        line = line_with(text.text, container.argv) if names.count(name) > 1 else None
+        service = f"{name}:{line}" if line is not None and not container.name else name
         whole = "".join(
             f"    {key}: {json.dumps(value)}\n"
             for key, value in (
                 ("image", container.image), ("environment", environment),
                 ("volumes", container.volumes), ("devices", container.devices),
                 ("tmpfs", container.tmpfs),
-                ("env_file", [name for name in container.files if name not in text.files]),
+                ("env_file", [file for file in container.files if file not in text.files]),
             )
         )  # fmt: skip
         place = _place_of_mode(container, service, text)
         yield GuestText(
             f"services:\n  {json.dumps(service)}:\n{whole}", text.origin, changed_at={"": place}
         )
+
+
+def _name_of(container: _Container, text: GuestText) -> str:
+    """The container's name; without one that of a Quadlet's file, which systemd makes the unit's
+    (podman-systemd.unit(5), ContainerName), or of the image."""
+    if container.name or not container.argv:
+        return container.name or PurePath(text.origin).stem
+    return PurePath(container.image.partition(":")[0]).name or "container"
 
 
 def _place_of_mode(container: _Container, service: str, text: GuestText) -> str:

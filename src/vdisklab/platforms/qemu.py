@@ -39,7 +39,7 @@ from vdisklab.platforms.qemu_arguments import (
 from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group, without_fsync
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
-from vdisklab.platforms.where_set import only_line
+from vdisklab.platforms.where_set import line_with, only_line
 from vdisklab.storage.image_commands import data_path
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
@@ -132,7 +132,7 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         commands = _commands(text)  # none in a daemon's
-        names = [_name_of(command, text) for command in commands]
+        names = _names_of(commands, text)
         each = [
             partial(_disks_of_command, command, name, served, _where_called(command, text))
             for command, name in zip(commands, names, strict=True)
@@ -143,6 +143,19 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.R
             yield from read_each(Platform.QEMU, zip(names, each, strict=True))
 
     return read
+
+
+def _names_of(commands: Sequence[ShellCommand], text: GuestText) -> list[str]:
+    """The names of guests without `-name`; those of a script that starts several have the line."""
+    names = [_name_of(command, text) for command in commands]
+    unnamed = [name for name, each in zip(names, commands, strict=True) if "-name" not in each.argv]
+    lines = [
+        line_with(text.text, command.argv[_start(command.argv) or 0 :]) for command in commands
+    ]
+    return [
+        f"{name}:{line}" if line is not None and unnamed.count(name) > 1 else name
+        for name, line in zip(names, lines, strict=True)
+    ]
 
 
 def _name_of(command: ShellCommand, text: GuestText) -> str:

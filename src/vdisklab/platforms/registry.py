@@ -145,6 +145,7 @@ def read_guests(
             disks += (
                 replace(
                     _with_loss(disk, text),
+                    origin=text.origin,
                     changed_in=text.changed_in or disk.changed_in,
                     changed_at=_place_of(disk, text) or disk.changed_at,
                     refused=text.refused or disk.refused,
@@ -307,7 +308,8 @@ def _disks_of_yaml(
         for text in yaml:
             if any(map(dialect.recognises_document, text.documents)):
                 read = partial(_read_text, dialect, readers, texts, documents, text)
-                yield from read_apart(read).all(text.name, _platform_of(dialect))
+                found = read_apart(read).all(text.name, _platform_of(dialect))
+                yield from (replace(disk, origin=text.origin) for disk in found)
 
 
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
