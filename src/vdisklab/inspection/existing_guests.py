@@ -42,6 +42,7 @@ from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.qemu import as_running, monitor_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText, without_fsync
 from vdisklab.platforms.registry import dialects, read_guests
+from vdisklab.platforms.storage_pools import is_pool_file, pools_of
 from vdisklab.platforms.text_form import files_named
 from vdisklab.platforms.told_apart import told_apart
 from vdisklab.units import named
@@ -55,6 +56,8 @@ _ENDINGS = (
 )  # fmt: skip
 
 
+_HAS_VOLUMES = re.compile(r"<disk\b[^>]{0,200}\btype=['\"]volume['\"]")
+_POOL_NAME = re.compile(r"\bpool=['\"]([^'\"]{1,200})")
 _FIRST = " ".join(tuple(NEW_GUEST_DISKS)[:2])
 DEADLINE = 2.0
 """Seconds for the whole answer: a monitor serves one client, and may have one already."""
@@ -111,6 +114,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += _texts_at(host, uri)
     elif not texts and not notes and not guests:
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
+    texts += _pools_near(texts)
     texts = list(map(_with_files, texts))
     diskless: list[DisklessGuest] = []
     of_texts = read_guests(_each_once(texts), notes, diskless) if texts else ()
@@ -277,6 +281,20 @@ def _beside(directory: Path) -> Iterator[GuestText]:
     for name in (name for dialect in dialects().values() for name in dialect.beside):
         places = [above / name for above in (directory, directory.parent, *tops)]
         yield from map(_text_in_directory, list(filter(is_visible_file, places))[:1])
+
+
+def _pools_near(texts: Sequence[GuestText]) -> Iterator[GuestText]:
+    """The pools of libvirt's that these guests have volumes of: /etc/libvirt/storage has them, and
+    /etc/libvirt/qemu the guests."""
+    having = [text for text in texts if _HAS_VOLUMES.search(text.text)]
+    names = {name for text in having for name in _POOL_NAME.findall(text.text)}
+    places = {Path(text.place or text.origin).absolute().parent for text in having}
+    above = dict.fromkeys(each for place in sorted(places) for each in (place, place.parent))
+    for file in (file for each in above for file in sorted(each.glob("storage/*.xml"))):
+        with suppress(PlanError):
+            text = _text_in_directory(file)
+            if is_pool_file(text) and any(pool.name in names for pool in pools_of(text)):
+                yield text
 
 
 def _text(file: Path, name: str | None = None) -> GuestText:

@@ -32,6 +32,7 @@ from vdisklab.platforms.libvirt_domain import LIMITS, PATH_NAMESPACE, QEMU_NAMES
 from vdisklab.platforms.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence, served_by
 from vdisklab.platforms.reading import GuestText, Tree
 from vdisklab.platforms.request import DOMAIN_TYPES, ExportRequest
+from vdisklab.platforms.storage_pools import pools_of
 
 ALIAS = "ua-disk0"
 TARGETS = {
@@ -83,9 +84,10 @@ def _is_xml(text: GuestText) -> bool:
 
 def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.Reader:
     served = served_by(texts)
+    pools = {pool.name: pool for text in texts for pool in pools_of(text)}
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        return read_domains(text.text, text.origin, served)
+        return read_domains(text.text, text.origin, served, pools)
 
     return read
 
@@ -590,6 +592,7 @@ def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestT
 
 DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES_OF_LIBVIRT,
+    below=("libvirt/qemu", "libvirt/storage", "qemu", "storage"),
     change=_change,
     forms=(
         dialect.Form("libvirt", export, _export_share, absolute=True, disk="libvirt-disk"),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
@@ -29,6 +30,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.guest_edge import read_apart
 from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server_disk
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
+from vdisklab.platforms.storage_pools import StoragePool, resolved
 from vdisklab.units import whole_number
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -107,8 +109,19 @@ _OF_SHARES = ("type", "name", *_HARMLESS)
 _SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
 
 
-def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[ConfiguredDisk, ...]:
-    """The hard disks of a domain. Raises PlanError if the text is not a domain's XML."""
+_NO_POOLS: Mapping[str, StoragePool] = MappingProxyType({})
+
+
+def read_domain(
+    text: str,
+    origin: str,
+    served: Served | None = None,
+    pools: Mapping[str, StoragePool] = _NO_POOLS,
+) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of a domain; `pools` are those that were read, by name.
+
+    Raises PlanError if the text is not a domain's XML.
+    """
     if len(text) > LARGEST:
         raise PlanError(
             f"{origin} is larger than any domain's XML",
@@ -136,10 +149,14 @@ def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[C
             f"{origin} is XML, but not a libvirt domain: its root is <{root.tag}>",
             hint="`virsh dumpxml DOMAIN` prints one",
         )
-    past = _OF_THE_PAST.get(root.tag)
-    now = tuple(replace(disk, past=past) for disk in _Guest(domain, served).disks())
+    for each in root.iter("domain"):
+        resolved(each, pools)
+    for each in root.iter("inactiveDomain"):
+        resolved(each, pools)
+    past, names = _OF_THE_PAST.get(root.tag), frozenset(pools)
+    now = tuple(replace(disk, past=past) for disk in _Guest(domain, served, names).disks())
     then = None if root is domain else root.find(".//inactiveDomain")
-    return now if then is None else with_pending(now, tuple(_Guest(then, served).disks()))
+    return now if then is None else with_pending(now, tuple(_Guest(then, served, names).disks()))
 
 
 def _require_shallow(root: ET.Element, origin: str) -> None:
@@ -169,7 +186,12 @@ def _refused(bus: str, driver: Mapping[str, str]) -> tuple[str, str] | None:
     )
 
 
-def read_domains(text: str, origin: str, served: Served | None = None) -> Iterator[ConfiguredDisk]:
+def read_domains(
+    text: str,
+    origin: str,
+    served: Served | None = None,
+    pools: Mapping[str, StoragePool] = _NO_POOLS,
+) -> Iterator[ConfiguredDisk]:
     """The disks of all domains; `virsh dumpxml` of several guests prints one after another.
 
     A domain that follows under the same name is the same guest's from its next start on.
@@ -180,11 +202,11 @@ def read_domains(text: str, origin: str, served: Served | None = None) -> Iterat
         texts = [xml.lstrip() + _END for xml in domains]
         texts[-1] += rest
     if len(texts) == 1:  # its errors are the text's
-        yield from read_domain(text, origin, served)
+        yield from read_domain(text, origin, served, pools)
         return
     read: dict[str, tuple[ConfiguredDisk, ...]] = {}
     for number, xml in enumerate(texts, 1):
-        found = read_apart(partial(read_domain, xml, origin, served))
+        found = read_apart(partial(read_domain, xml, origin, served, pools))
         named, uuid = re.search("<name>(.*?)<", xml), re.search("<uuid>(.*?)<", xml)
         key = next((match[1] for match in (uuid, named) if match), str(number))
         if found.error is None and key in read:
@@ -197,12 +219,22 @@ def read_domains(text: str, origin: str, served: Served | None = None) -> Iterat
 
 
 def _in_pool(volume: str, pool: str) -> reading.UnseenStorageError:
-    """A volume of a pool of libvirt: only libvirt knows its file."""
+    """A volume of a pool of libvirt whose XML was not read: only libvirt knows what the pool is."""
+    name = re.sub(r"[^\w.-]", "_", pool)
+    return reading.UnseenStorageError(
+        f"its source is the volume {volume!r} of the pool {pool!r}",
+        f"run `virsh pool-dumpxml {shlex.quote(pool)} > {name}.xml`, and name {name}.xml beside "
+        "the guest's file",
+    )
+
+
+def _of_scsi(volume: str, pool: str) -> reading.UnseenStorageError:
+    """A volume of a pool of libvirt whose XML does not tell its device."""
     command = shlex.join(("virsh", "vol-path", "--pool", pool, volume))
     return reading.UnseenStorageError(
         f"its source is the volume {volume!r} of the pool {pool!r}",
-        f"run `{command}` and name the file that it prints in a copy of the XML, <disk "
-        "type='file'> and <source file='PATH'/>",
+        f"run `{command}` and name the device that it prints in a copy of the XML, <disk "
+        "type='block'> and <source dev='PATH'/>",
     )
 
 
@@ -212,6 +244,8 @@ class _Guest:
 
     element: ET.Element
     served: Served | None = None
+    pools: frozenset[str] = frozenset()
+    """The names of the pools that were read."""
 
     @cached_property
     def name(self) -> str:
@@ -459,7 +493,8 @@ class _Guest:
             raise ValueError(reading.SCSI_PASSED)
         location, kind = _attributes(disk, "source"), disk.get("type", "file")
         if kind == "volume":
-            raise _in_pool(location.get("volume", "?"), location.get("pool", "?"))
+            unseen = _of_scsi if location.get("pool") in self.pools else _in_pool
+            raise unseen(location.get("volume", "?"), location.get("pool", "?"))
         if kind == "vhostuser":
             raise ValueError(reading.SERVED_ELSEWHERE)
         if kind not in ("file", "block", "network"):

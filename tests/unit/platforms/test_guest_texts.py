@@ -204,7 +204,7 @@ def test_a_volume_of_a_pool_says_which_command_names_its_file() -> None:
     )
     (disk,) = read_guests([GuestText(xml, "g.xml")])
     assert (disk.problem or "").startswith("its source is the volume 'v.qcow2' of the pool 'p'")
-    assert "`virsh vol-path --pool p v.qcow2`" in (disk.unseen or "")
+    assert "`virsh pool-dumpxml p > p.xml`" in (disk.unseen or "")
 
 
 def test_a_name_of_megabytes_is_cut() -> None:
