@@ -226,12 +226,12 @@ def _disks(
     used = {word(disk, "name") for disk in (*disks, *branches(domain, "devices", "filesystems"))}
     # KubeVirt gives a volume that nothing uses a disk of its own (SetDefaultVolumeDisk).
     added = tuple({"name": name} for name in volumes if name not in used)
+    alone = [word(disk, "name") or "?" for disk in disks if _without_volume(disk, volumes)]
     for number, disk in enumerate((*disks, *added)):
         volume = volumes.get(word(disk, "name"), {})
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
             continue
-        path, assumed, problem, mode, unseen = None, None, None, "", None
-        chosen = disk
+        chosen, path, assumed, problem, mode, unseen = disk, None, None, None, "", None
         try:
             mode = _mode(volume, where, modes, documents)
             chosen = _with_preferences(disk, preferred, missing)
@@ -274,6 +274,7 @@ def _disks(
                     "at": number,
                     "kind": document["kind"] if number < len(disks) else "volume without a disk",
                     "threads_of_others": _has_threads(domain, disk),
+                    "without_volume": alone,
                     **disk,
                 },
                 default=str,
@@ -293,9 +294,24 @@ def _disks(
             lost_below=lost and lost[0],
             below_instead=lost[1] if lost else "",
             soft_mount=soft_mount(found, _claim(volume), where, documents) if is_mounted else None,
-            refused=_refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
+            refused=_without_volume(disk, volumes)
+            or _refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
             ignored_errors=ignored_errors(*_error_policy(disk)),
         )
+
+
+def _without_volume(disk: Tree, volumes: Mapping[str | None, Tree]) -> tuple[str, str] | None:
+    """Why a machine does not start with a hard disk that no volume has the name of, and the way
+    out; None for another disk.
+
+    The webhook refuses the whole machine ("Validate disks match volumes correctly",
+    pkg/storage/admitters).
+    """
+    name = word(disk, "name") or "?"
+    if "cdrom" in disk or "floppy" in disk or name in volumes:
+        return None
+    reason = f"KubeVirt refuses the machine, as its disk {name!r} has no volume of this name"
+    return reason, f"add a volume named {name} to spec.template.spec.volumes, or leave the disk out"
 
 
 def _temporary(volume: Tree) -> str:
@@ -432,13 +448,16 @@ def _mode(
     volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str], documents: Documents
 ) -> str:
     """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
+    if not volume:
+        raise ValueError("the machine has no volume of its name")
     if "hostDisk" in volume:
         return "Filesystem"
     if kind := _temporary(volume):
         raise ValueError(f"its volume ({kind}) is ephemeral, and ends with its pod")
     claim = _claim(volume)
     if claim is None:
-        raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")
+        kinds = ", ".join(sorted(volume.keys() - {"name"})) or "nothing"
+        raise ValueError(f"its volume is of a kind that vdisklab does not know ({kinds[:60]})")
     mode = modes.get((namespace, claim)) or modes.get(("", claim))
     mode = mode or usual_mode(claim, namespace, documents)
     if not mode:
@@ -655,6 +674,11 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         raise dialect.NotChangeableError(
             f"vdisklab prints lines for a VirtualMachine, and this is a {before['kind']}",
             hint="name a VirtualMachine, `kubectl get vm,pvc,dv,pv -o yaml`",
+        )
+    for name in before.get("without_volume", ()):
+        raise dialect.NotChangeableError(
+            f"KubeVirt takes no patch of a machine whose disk {name!r} has no volume",
+            hint=f"first add a volume named {name} to spec.template.spec.volumes",
         )
     moved = wanted.attachment.bus is not now.attachment.bus
     inner = before.get("disk")
