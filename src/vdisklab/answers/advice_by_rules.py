@@ -55,8 +55,23 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
     """The advice for a disk below whose image flushes are dropped, for the reason `below`."""
     if below is None or start.path is None or any(risk.blocks for risk in row.risks):
         return None
-    reason = f"no setting of the guest makes it safe: {below}"
-    return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
+    in_short = "no setting of the guest makes it safe"
+    if settings := _settings_to_change(row):
+        in_short = f"set {settings}, and change what is below the guest"
+    return replace(
+        start, action=DiskAction.CHANGE, for_safety=True, reason=f"{in_short}: {below}",
+        in_short=in_short,
+    )  # fmt: skip
+
+
+def _settings_to_change(row: ExistingDisk) -> str:
+    """The settings of a disk that lose flushed data whatever is below it, as they should be; empty
+    for a disk without one."""
+    ignored = [risk for risk in row.risks if isinstance(risk, ErrorsIgnored)]
+    path = row.path or row.disk.assumed
+    drops = row.disk.drops_flushes or (path is not None and path.cache.no_flush)
+    wanted = [risk.setting for risk in ignored if "writes" in risk.errors]
+    return " and ".join([*wanted, *(["cache none or writeback"] if drops else [])])
 
 
 def _ignoring_errors(row: ExistingDisk, start: Advice) -> Advice | None:
@@ -67,8 +82,9 @@ def _ignoring_errors(row: ExistingDisk, start: Advice) -> Advice | None:
     if not ignored or "writes" not in ignored[0].errors or any(risk.blocks for risk in row.risks):
         return None
     change = replace(start, action=DiskAction.CHANGE, for_safety=True, measurable=False)
+    in_short = f"set {_settings_to_change(row)}"
     why = "now a write that fails is called good"
-    told = replace(change, reason=f"set {ignored[0].setting}: {why}")
+    told = replace(change, reason=f"{in_short}: {why}", in_short=in_short)
     if path is None or "werror" not in BUS_OPTIONS[path.attachment.bus]:
         return told
     stops = dict(path.attachment.options) | {"werror": "stop"}

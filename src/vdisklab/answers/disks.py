@@ -473,6 +473,8 @@ class Advice:
     ] = None
     action: DiskAction = DiskAction.UNKNOWN
     reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
+    in_short: str = field(default="", metadata=HIDDEN)
+    """The reason in a few words, if these are not what stands before its first colon."""
     measurable: Annotated[bool, "true if a measurement here would answer"] = False
     directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
     far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False

@@ -69,6 +69,7 @@ _NOT_HERE = "profiles that are not here"
 _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
+_MOUNT_OPTIONS = "btrfs.mount_options"
 _THROTTLES = ("throttle_iops", "throttle_bps")
 _BUSES = {name: bus for bus, name in _WORDS.items()}
 _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
@@ -262,7 +263,7 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     drops_flushes=disk.drops_flushes,
                     drops_by_default=disk.drops_by_default,
                     lost_below=_without_flushes(device, pools),
-                    below_instead=_WITH_FLUSHES if _without_flushes(device, pools) else "",
+                    below_instead=_with_flushes(device, pools),
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
                 )
@@ -276,17 +277,32 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
         yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
 
 
-_WITH_FLUSHES = (
-    "Leave it out with `incus storage set POOL btrfs.mount_options=…`; it holds once the pool is "
-    "mounted anew, with no guest on it"
-)
+def _with_flushes(device: Tree, pools: Mapping[str, Tree]) -> str:
+    """What to change at a pool that sends no flushes, as a sentence without a stop; empty for
+    another pool."""
+    name = word(device, "pool") or ""
+    text = word(pools.get(name, {}), "config", _MOUNT_OPTIONS) or ""
+    options = [option.strip() for option in text.split(",")]
+    left_out: list[str] = []
+    while lossy := mount_options.without_flushes(options):
+        left_out.append(lossy)
+        options = [option for option in options if option != lossy]
+    if not left_out:
+        return ""
+    setting = f"{_MOUNT_OPTIONS}={','.join(options)}"
+    command = f"set {shlex.quote(name)} {shlex.quote(setting)}"
+    command = command if any(options) else f"unset {shlex.quote(name)} {_MOUNT_OPTIONS}"
+    return (
+        f"Leave {' and '.join(left_out)} out: `incus storage {command}`; it holds once the pool is "
+        "mounted anew, with no guest on it"
+    )
 
 
 def _without_flushes(device: Tree, pools: Mapping[str, Tree]) -> str | None:
     """Why a pool on btrfs sends no flushes to its disk, as a clause; None if it does, or is not
     known (btrfs.mount_options: Incus's "Btrfs - btrfs")."""
     name = word(device, "pool") or ""
-    options = (word(pools.get(name, {}), "config", "btrfs.mount_options") or "").split(",")
+    options = (word(pools.get(name, {}), "config", _MOUNT_OPTIONS) or "").split(",")
     option = mount_options.without_flushes(options)
     return option and f"the pool {name} is mounted with {option}, so no flush reaches the disk"
 

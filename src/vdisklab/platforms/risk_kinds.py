@@ -102,7 +102,7 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
         return (
             f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
             f"succeeded although the host's disk is full or broken. Set {self.setting}: QEMU then "
-            "pauses the guest for every error, and it loses nothing."
+            "pauses the guest for every error."
         )
 
     @property

@@ -234,7 +234,7 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
         if on_unknown_storage and not advice.reason.startswith("set "):
             return f"{serious}set cache none or writeback"
-        return serious + (_refused(row) or advice.reason.partition(":")[0])
+        return serious + (_refused(row) or advice.in_short or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
         kept = advice.reason or f"{_if_like(advice)}no other setting is shown to be better"
         is_kept = not row.disk.is_thrown_away

@@ -290,3 +290,100 @@ def test_a_server_by_its_address_that_may_be_the_named_one_is_not_called_safe(
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     assert disk["lacks"] == {}
     assert disk["undecided"]["durable"] == row["reason"]
+
+
+POLICY = """<domain type='kvm'><name>g</name><devices><disk type='file' device='disk'>
+<driver name='qemu' type='raw' cache='{cache}' error_policy='ignore'/>
+<source file='{place}/a.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>
+"""
+LOSSY_POOL = """<pool type='fs' xmlns:fs='http://libvirt.org/schemas/storagepool/fs/1.0'>
+<name>data</name><target><path>/srv/data</path></target>
+<fs:mount_opts><fs:option name='nobarrier'/></fs:mount_opts></pool>
+"""
+MACHINE = """apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: g, namespace: n}
+spec:
+  template:
+    spec:
+      domain:
+        devices: {disks: [{name: a, errorPolicy: ignore, cache: none, disk: {bus: virtio}}]}
+      volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c, namespace: n}
+spec: {volumeMode: Filesystem, volumeName: pv}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv}
+spec: {volumeMode: Filesystem, mountOptions: [nobarrier], csi: {driver: topolvm.io, fsType: ext4},
+       claimRef: {name: c, namespace: n}}
+"""
+SCRIPT = """mount -o nobarrier /dev/sdb1 /srv/data
+qemu-system-x86_64 -name g \\
+  -drive file=/srv/data/a.img,format=raw,if=virtio,cache=none,werror=ignore
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "first"),
+    [
+        ({"g.xml": POLICY.format(cache="none", place="/srv/data"), "pool.xml": LOSSY_POOL},
+         "set error_policy='stop' in its <driver>, and change what is below the guest"),
+        ({"g.xml": POLICY.format(cache="unsafe", place="/srv/data"), "pool.xml": LOSSY_POOL},
+         "set error_policy='stop' in its <driver> and cache none or writeback, and change what is "
+         "below the guest"),
+        ({"g.xml": POLICY.format(cache="unsafe", place="/srv")},
+         "set error_policy='stop' in its <driver> and cache none or writeback"),
+        ({"g.yaml": MACHINE},
+         "set errorPolicy: stop of its disk, and change what is below the guest"),
+        ({"g.sh": SCRIPT},
+         "set werror=stop and rerror=stop of its device, and change what is below the guest"),
+    ],
+)  # fmt: skip
+def test_both_remedies_are_told(
+    files: dict[str, str],
+    first: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error policy that calls failed writes good, and what drops flushes whatever it is."""
+    monkeypatch.setenv("COLUMNS", "400")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    paths = [str(tmp_path / name) for name in files]
+    (row,) = advised(capsys, *paths)["disks"]
+    assert (row["action"], row["reason"].startswith(f"{first}: ")) == ("change", True)
+    assert main(["advise", *paths, "--why"]) == 0
+    printed = capsys.readouterr().out
+    (line,) = (line for line in printed.splitlines() if line.startswith(" g "))
+    assert first in line
+    if "below" in first:
+        assert "eave `nobarrier` out" in printed or "leave nobarrier out" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ("nobarrier,noatime", "incus storage set fast btrfs.mount_options=noatime"),
+        ("nobarrier", "incus storage unset fast btrfs.mount_options"),
+        (
+            "noatime,barrier=0,nobarrier,ssd",
+            "incus storage set fast btrfs.mount_options=noatime,ssd",
+        ),
+    ],
+)
+def test_the_command_for_a_pool_of_incus_has_its_name_and_its_options(
+    options: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "400")
+    text = INCUS.replace("pool: default", "pool: fast").replace("unsafe", "none")
+    pool = f"- name: fast\n  driver: btrfs\n  config: {{btrfs.mount_options: '{options}'}}\n"
+    (tmp_path / "i.yaml").write_text(text)
+    (tmp_path / "p.yaml").write_text(pool)
+    assert main(["audit", str(tmp_path / "i.yaml"), str(tmp_path / "p.yaml")]) == 0
+    assert f"`{command}`; it holds once" in capsys.readouterr().out
