@@ -38,9 +38,11 @@ from vdisklab.platforms.drive_arguments import (
 from vdisklab.platforms.guest_disks import disks_of
 from vdisklab.platforms.guest_edge import read_each
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
+from vdisklab.platforms.no_guests import CONTAINER, OTHERS
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
+    DisklessGuest,
     GuestText,
     LimitWords,
     Tree,
@@ -69,6 +71,7 @@ _NOT_HERE = "profiles that are not here"
 _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
+_MOST_NAMED = 5
 _MOUNT_OPTIONS = "btrfs.mount_options"
 _THROTTLES = ("throttle_iops", "throttle_bps")
 _BUSES = {name: bus for bus, name in _WORDS.items()}
@@ -78,7 +81,12 @@ _WITHOUT_DIRECT_IO = ("truenas",)
 """Drivers of block devices for which Incus ignores flushes if io.cache does not say otherwise
 (DirectIO in Info() of driver_truenas.go)."""
 
-_UNSAFE_BY_DEFAULT = "Incus gives such a block device cache=unsafe unless io.cache is set"
+_UNSAFE_BY_DEFAULT = "io.cache is not set, and unsafe is Incus's own default for a block device {}"
+_OF_HOST = "of the host, as only a pool's driver tells it that direct I/O works"
+_OF_POOL = "in a pool of type {}, whose driver has no direct I/O"
+"""addDriveConfig in internal/server/instance/drivers/driver_qemu.go: a block device without the
+option DiskDirectIO, which device/disk.go sets for a pool whose driver's Info() has DirectIO."""
+
 _WITH_IO_URING = ("btrfs", "dir", "lvm", "lvmcluster", "linstor")
 """Drivers whose Info() has IOUring (Incus 7.3)."""
 
@@ -210,6 +218,15 @@ def _is_container(document: Tree) -> bool:
     return document.get("type") == "container" or (
         word(document, "config", "image.type") == "squashfs"
     )
+
+
+def _without_disk(text: GuestText) -> DisklessGuest | None:
+    """The containers of a text; None for one without any."""
+    names = [word(each, "name") or text.name for each in text.documents if _is_container(each)]
+    if not names:
+        return None
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return DisklessGuest(f"{', '.join(names[:_MOST_NAMED])}{more}", CONTAINER, OTHERS)
 
 
 def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[ConfiguredDisk]:
@@ -394,8 +411,7 @@ def _disk(
             pool = {key: value for key, value in {**cache, **device}.items() if key != "pool"}
             assumed = _path(pool, drivers) if as_disk and not shared else None
     server = None if path is None or shared else volume or _server(device)
-    usual = CacheMode.NONE if shared or is_unknown else _usual_cache(device, drivers)
-    is_unsafe = usual is CacheMode.UNSAFE and not word(device, "io.cache")
+    rule = "" if shared or is_unknown else _rule_of_unsafe(device, drivers)
     bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
         bus or Bus.USB
@@ -409,8 +425,8 @@ def _disk(
         unseen=unseen, assumed=assumed, server=server,
         limits=(*LIMITS.beyond(device), *others),
         refused=_refused(device, accepted),
-        drops_by_default=_UNSAFE_BY_DEFAULT if is_unsafe else "",
-        drops_flushes=is_unsafe or (word(device, "io.cache") == CacheMode.UNSAFE and not shared),
+        drops_by_default=rule,
+        drops_flushes=bool(rule) or (word(device, "io.cache") == CacheMode.UNSAFE and not shared),
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
     )  # fmt: skip
 
@@ -485,6 +501,16 @@ def _usual_cache(device: Tree, drivers: Mapping[str, str]) -> CacheMode:
         return CacheMode.WRITEBACK
     of_host = pool is None and names_device(source)
     return CacheMode.UNSAFE if of_host or driver in _WITHOUT_DIRECT_IO else CacheMode.NONE
+
+
+def _rule_of_unsafe(device: Tree, drivers: Mapping[str, str]) -> str:
+    """The rule by which Incus drops the flushes of a disk without io.cache, as a clause; empty if
+    it passes them on."""
+    if word(device, "io.cache") or _usual_cache(device, drivers) is not CacheMode.UNSAFE:
+        return ""
+    pool = word(device, "pool")
+    whose = _OF_HOST if pool is None else _OF_POOL.format(drivers.get(pool, "?"))
+    return _UNSAFE_BY_DEFAULT.format(whose)
 
 
 def _server(device: Tree) -> ServerDisk | None:
@@ -628,6 +654,7 @@ DIALECT = dialect.Dialect(
     location=dialect.Location(printed=_listed, users=("incus", "lxd")),
     aio_of=aio_of,
     other_buses=(Bus.SCSI,),
+    without_disk=_without_disk,
     # UpdatableFields in internal/server/device/disk.go has neither io.cache nor io.bus, so
     # devicesUpdate in instance/drivers/driver_qemu.go removes the device, and adds it.
     must_be_stopped=True,

@@ -20,7 +20,13 @@ from vdisklab.path.named_target import names_device
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
-from vdisklab.platforms import nbd_servers, server_files, storage_pools, variable_values
+from vdisklab.platforms import (
+    nbd_servers,
+    no_guests,
+    server_files,
+    storage_pools,
+    variable_values,
+)
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     HOST_DEVICES,
@@ -159,6 +165,7 @@ def read_guests(
     for text, dialect in product(yaml, platforms):
         if any(map(dialect.recognises_document, text.documents)):
             left_out |= dict.fromkeys(_left_out(dialect, text))
+            (diskless if diskless is not None else []).extend(_without_disk(dialect, text))
     disks += _disks_of_yaml(texts, yaml, platforms)
     if refused and not disks and len(refused) == 1:
         raise refused[0][0]
@@ -172,14 +179,17 @@ def read_guests(
 
 def _said_beside(text: GuestText) -> DisklessGuest | None:
     """What a text says that has no guest by its kind, but what their disks depend on: a server's
-    file, a script that starts servers, a storage pool, or values of variables; None for another."""
+    file, a script that starts servers, a storage pool, values of variables, a container, or what
+    cloud-init reads; None for another."""
     if variable_values.is_values_file(text):
         return variable_values.said(text)
     if server_files.is_server_file(text):
         return server_files.said(text)
     if nbd_servers.starts_servers(text) and not _has_guest(text):
         return nbd_servers.said(text)
-    return storage_pools.said(text) if storage_pools.is_pool_file(text) else None
+    if storage_pools.is_pool_file(text):
+        return storage_pools.said(text)
+    return no_guests.said(text)
 
 
 def _with_loss(disk: ConfiguredDisk, text: GuestText) -> ConfiguredDisk:

@@ -62,7 +62,9 @@ def _fate(row: ExistingDisk) -> _Fate:
     path, found = row.path or row.disk.assumed, row.power_cut
     dropped = THROWN_AWAY if row.disk.is_thrown_away else _dropped(row.risks)
     if found is not None and found.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
+        rule = row.disk.drops_by_default
         why = THROWN_AWAY if row.disk.is_thrown_away else found.reason
+        why = f"{why} ({rule})" if rule and not row.disk.is_thrown_away else why
         return _Fate(_Order.LOST, _LOSES, f": {why}")
     if dropped is not None:
         return _Fate(_Order.LOST, _LOSES, f": {dropped}")
@@ -84,7 +86,8 @@ def _dropped(risks: Iterable[Risk]) -> str | None:
         if isinstance(risk, FlushesDroppedBelow):
             return risk.reason
         if isinstance(risk, FlushesDropped):
-            return "its cache mode drops flushes"
+            rule = f" ({risk.by_default})" if risk.by_default else ""
+            return f"its cache mode drops flushes{rule}"
     return None
 
 
