@@ -18,9 +18,10 @@ from urllib.parse import parse_qs, urlsplit
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.memory_names import memory_by_name
-from vdisklab.path.segments import CacheMode, ImageFormat
-from vdisklab.platforms import beside, server_files
+from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms import beside, nfs_exports, server_files
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
+from vdisklab.platforms.network import placed
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.shell_script import commands_of
@@ -32,7 +33,7 @@ _NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit", "nbd-server")
 _PROGRAMS = (*_NBD, *beside.PROGRAMS)
 _COMMANDS = re.compile(
     r"qemu-nbd|qemu-storage-daemon|nbdkit|nbd-server|losetup|tgtadm|sync=disabled"
-    r"|\bmount[ \t][^\n]{0,200}(\b(tmp|ram)fs\b|barrier|/dev/z?ram)"
+    r"|\bmount[ \t][^\n]{0,200}(\b(tmp|ram)fs\b|barrier|/dev/z?ram|:/)"
 )
 _OF_UNIT = re.compile(r"^Exec\w+[ \t]*=[-@:+!|]*[ \t]*", re.MULTILINE)
 _GUEST = re.compile(
@@ -135,7 +136,7 @@ def _socket_of(place: str) -> str | None:
 
 
 _SERVERS = (*_NBD, "tgtadm")
-_Server = NbdServer | beside.Lossy | server_files.ServedDisk
+_Server = NbdServer | beside.Lossy | server_files.ServedDisk | nfs_exports.NfsExport
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class _LossyServer:
     @property
     def where(self) -> str:
         """The line that starts it, as far as it is known, as `line 3 of FILE`."""
-        if isinstance(self.server, server_files.ServedDisk):
+        if isinstance(self.server, server_files.ServedDisk | nfs_exports.NfsExport):
             number = self.server.line
         else:
             number = line_with(self.text.text, self.argv)
@@ -165,6 +166,7 @@ def with_servers(
     written = {text.origin: text for text in named}
     lossy: list[_LossyServer] = []
     clients: dict[str, str] = {}
+    mounts: list[beside.Command] = []
     for text in texts:
         original = written.get(text.origin, text)
         commands = [*_servers_in(text.text)]
@@ -178,8 +180,35 @@ def with_servers(
             _LossyServer(server, original, (server.program,)) for server in beside.lossy(commands)
         )
         lossy += (_LossyServer(server, original) for server in server_files.lossy_disks(text))
+        lossy += (_LossyServer(server, original) for server in nfs_exports.lossy_exports(text))
         clients |= beside.clients(commands)
-    return tuple(_with_loss(disk, lossy, clients) for disk in disks)
+        mounts += commands
+    places = _Places(clients, nfs_exports.mounted_directories(texts, mounts))
+    return tuple(_with_loss(places.on_nfs(disk), lossy, places) for disk in disks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The URLs of the disks behind the kernel's clients of NBD, and of mounted directories."""
+
+    clients: Mapping[str, str]
+    mounted: Mapping[str, str]
+
+    def on_nfs(self, disk: ConfiguredDisk) -> ConfiguredDisk:
+        """The disk, on NFS if its file is in a directory that is mounted from a server."""
+        file = disk.source or ""
+        is_on_nfs = nfs_exports.url_of_place(file, self.mounted) != file and file.startswith("/")
+        if not is_on_nfs or disk.path is None or disk.path.layers:
+            return disk
+        return replace(disk, path=placed(disk.path, LayerKind.NFS))
+
+    def of(self, disk: ConfiguredDisk) -> str:
+        """Where a disk is, as a URL if a server has it."""
+        source = disk.source or ""
+        if disk.server is not None:
+            return disk.server.place
+        client = self.clients.get(re.sub(r"p[0-9]+$", "", source))
+        return client or nfs_exports.url_of_place(source, self.mounted)
 
 
 def starts_servers(text: GuestText) -> bool:
@@ -211,17 +240,14 @@ def said(text: GuestText) -> DisklessGuest:
 
 
 def _with_loss(
-    disk: ConfiguredDisk, servers: Sequence[_LossyServer], clients: Mapping[str, str]
+    disk: ConfiguredDisk, servers: Sequence[_LossyServer], places: _Places
 ) -> ConfiguredDisk:
     """The disk with what its server loses, or would lose, and what to change there."""
-    source = disk.source or ""
-    if memory := beside.memory_in_place(source):
+    if memory := beside.memory_in_place(disk.source or ""):
         return replace(disk, lost_below=disk.lost_below or memory)
     if disk.lost_below is not None:
         return disk
-    place = clients.get(re.sub(r"p[0-9]+$", "", source)) or (
-        disk.server.place if disk.server is not None else source
-    )
+    place = places.of(disk)
     found = next((each for each in servers if each.server.serves(disk, place)), None)
     if found is not None:
         instead = found.server.instead and (

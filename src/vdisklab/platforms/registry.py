@@ -21,7 +21,9 @@ from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.platforms import (
+    host_lines,
     nbd_servers,
+    nfs_exports,
     no_guests,
     server_files,
     storage_pools,
@@ -171,9 +173,14 @@ def read_guests(
         raise refused[0][0]
     disks += (disk for _, read in refused for disk in read)
     (diskless if diskless is not None else []).extend(what for _, what in beside)
+    alone = (text for text, what in said if what is None)
+    (notes if notes is not None else []).extend(
+        note for text in alone for note in host_lines.notes_on(text)
+    )
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
     below = with_servers(with_pools(disks, texts), texts, named)
+    below = host_lines.with_told_caches(below, named)
     return tuple(map(_readable, with_shared_images(below)))
 
 
@@ -183,13 +190,18 @@ def _said_beside(text: GuestText) -> DisklessGuest | None:
     cloud-init reads; None for another."""
     if variable_values.is_values_file(text):
         return variable_values.said(text)
-    if server_files.is_server_file(text):
+    if server_files.is_server_file(text) and not (
+        server_files.is_commands(text) and _has_guest(text)
+    ):
         return server_files.said(text)
     if nbd_servers.starts_servers(text) and not _has_guest(text):
         return nbd_servers.said(text)
     if storage_pools.is_pool_file(text):
         return storage_pools.said(text)
-    return no_guests.said(text)
+    if nfs_exports.is_exports_file(text):
+        return nfs_exports.said(text)
+    beside = host_lines.said(text)
+    return no_guests.said(text) if beside is None or _has_guest(text) else beside
 
 
 def _with_loss(disk: ConfiguredDisk, text: GuestText) -> ConfiguredDisk:

@@ -141,9 +141,9 @@ class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerMayLose(Risk, short="server may lose data", serious=True):
-    """A server in a file that was named loses flushed data, if it runs where the disk's address
-    says: its port and its disk's name are the same."""
+class ServerMayLose(Risk, short="may lose data", serious=True):
+    """Flushed data is lost on a condition that is not known here: a server in a file that was named
+    runs where the disk's address says, or the disk has a cache that the kernel does not flush."""
 
     why: Annotated[str, "the condition and the loss, as a clause"]
     instead: Annotated[str, "what to change there, as a sentence without a stop"]

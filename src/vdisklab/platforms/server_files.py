@@ -1,12 +1,12 @@
 """Files of servers whose disks guests use: what each server loses, as its file says.
 
-targets.conf(5) of tgt, LIO's saveconfig.json (targetcli(8)), and nbd-server(5). tgt's backing store
-`aio` skips SYNCHRONIZE CACHE (tgt's usr/bs_aio.c), `rdwr` syncs for it, and after each write with
-`write-cache off` (usr/bs_rdwr.c). LIO opens a file with O_DSYNC unless `write_back` is set, and
-syncs for SYNCHRONIZE CACHE (Linux' target_core_file.c); the kernel's initiator sends that only if
-the target reports a cache (emulate_write_cache), QEMU's own always (block/iscsi.c). nbd-server's
-booleans are false unless they are set, and QEMU's flush does nothing if the server does not offer
-it (block/nbd.c).
+targets.conf(5) of tgt, LIO's saveconfig.json, the commands of targetcli(8), and nbd-server(5).
+tgt's backing store `aio` skips SYNCHRONIZE CACHE (tgt's usr/bs_aio.c), `rdwr` syncs for it, and
+after each write with `write-cache off` (usr/bs_rdwr.c). LIO opens a file with O_DSYNC unless
+`write_back` is set, and syncs for SYNCHRONIZE CACHE (Linux' target_core_file.c); the kernel's
+initiator sends that only if the target reports a cache (emulate_write_cache), QEMU's own always
+(block/iscsi.c). nbd-server's booleans are false unless they are set, and QEMU's flush does nothing
+if the server does not offer it (block/nbd.c).
 """
 
 from __future__ import annotations
@@ -26,6 +26,17 @@ _TGT = re.compile(r"^[ \t]*<target[ \t]+(?P<name>[^>\s]+)[ \t]*>", re.MULTILINE)
 _STORE = re.compile(r"^[ \t]*<?(?:backing|direct)-store\b", re.MULTILINE)
 _LIO = re.compile(r'"storage_objects"\s*:')
 _NBD = re.compile(r"^[ \t]*exportname[ \t]*=", re.MULTILINE)
+_TARGETCLI = re.compile(
+    r"(?m)^[^#\n]*?/backstores/(?P<plugin>\w+)[ /]+create[ \t]+(?P<words>[^\n;&|]+)"
+)
+_ATTRIBUTE = re.compile(
+    r"(?m)^[^#\n]*?/backstores/(?P<plugin>\w+)/(?P<name>[^\s/'\"]+)[ ]+set[ ]+attribute[ ]+"
+    r"(?:[^\n;&|]*[ ])?emulate_write_cache=(?P<value>[01])"
+)
+_LUN = re.compile(
+    r"(?m)^[^#\n]*?/iscsi/(?P<target>iqn\.[^\s/]+)/tpg[0-9]+/luns[ /]+create[ \t]+"
+    r"(?P<words>[^\n;&|]+)"
+)
 _PORT = "10809"
 _JUDGED_STORES = ("rdwr", "aio", "null")
 _ON_DISK = "serve a file or device on a disk"
@@ -91,7 +102,14 @@ def _kind_of(text: GuestText) -> str | None:
         return "tgt"
     if _LIO.search(body) and body.lstrip().startswith("{"):
         return "LIO"
-    return "nbd-server" if _NBD.search(body) else None
+    if _NBD.search(body):
+        return "nbd-server"
+    return "targetcli" if _TARGETCLI.search(body) or _LUN.search(body) else None
+
+
+def is_commands(text: GuestText) -> bool:
+    """True for a script, which may start guests, too."""
+    return _kind_of(text) == "targetcli"
 
 
 def served_disks(text: GuestText) -> tuple[ServedDisk, ...]:
@@ -103,6 +121,8 @@ def served_disks(text: GuestText) -> tuple[ServedDisk, ...]:
             return tuple(_of_lio(text))
         case "nbd-server":
             return tuple(_of_nbd_server(text.text))
+        case "targetcli":
+            return tuple(_of_targetcli(text.text))
         case _:
             return ()
 
@@ -243,6 +263,43 @@ def _of_object(target: str, lun: str, stored: Mapping[str, object], named: str) 
     return ServedDisk(
         "LIO", target, lun, loss=loss, instead=instead, unknown=unknown, by_kernel=by_kernel
     )
+
+
+def _of_targetcli(body: str) -> Iterator[ServedDisk]:
+    """The LUNs that commands of targetcli(8) make, by their backstores, numbered from 0.
+
+    `create` of fileio is `name file_or_dev size write_back`, of block `name dev`, of ramdisk `name
+    size`; write_back is on without a word, and the cache is reported then (targetcli-fb's
+    ui_backstore.py, rtslib's tcm.py), so that only a changed emulate_write_cache hides it.
+    """
+    stores: dict[str, dict[str, object]] = {}
+    for match in _TARGETCLI.finditer(body):
+        given = _given(match["words"], ("name", "file_or_dev", "size", "write_back"))
+        file = given.get("file_or_dev") or given.get("dev") or ""
+        keeps = given.get("write_back", "true").lower() in ("true", "yes", "1")
+        name = f"/backstores/{match['plugin']}/{given.get('name', '')}"
+        stores[name] = {"plugin": match["plugin"], "dev": file, "write_back": keeps}
+    for match in _ATTRIBUTE.finditer(body):
+        store = stores.get(f"/backstores/{match['plugin']}/{match['name']}")
+        if store is not None:
+            store["attributes"] = {"emulate_write_cache": match["value"]}
+    counts: dict[str, int] = {}
+    for match in _LUN.finditer(body):
+        target, given = match["target"], _given(match["words"], ("storage_object", "lun"))
+        lun = given.get("lun") or str(counts.get(target, 0))
+        counts[target] = counts.get(target, 0) + 1
+        named = given.get("storage_object", "")
+        yield _of_object(target, lun, stores.get(named, {}), named)
+
+
+def _given(text: str, names: Sequence[str]) -> Mapping[str, str]:
+    """The parameters of a command of targetcli, by place or by name."""
+    found: dict[str, str] = {}
+    places = iter(names)
+    for raw in text.split():
+        name, equals, value = raw.strip("\"'").partition("=")
+        found[name if equals else next(places, "")] = value if equals else name
+    return found
 
 
 def _of_nbd_server(body: str) -> Iterator[ServedDisk]:

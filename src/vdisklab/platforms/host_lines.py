@@ -1,0 +1,103 @@
+"""Lines of scripts that change disks in ways that no configuration shows: the write cache that the
+kernel believes in, and disks that are added by QEMU's monitor.
+
+"write through" in queue/write_cache makes the kernel send no flushes to a disk, whatever cache the
+disk has (the kernel's Documentation/ABI/stable/sysfs-block; block/blk-flush.c). `drive_add` and
+`device_add` are QEMU's human commands, `blockdev-add` and `device_add` those of QMP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.reading import DisklessGuest, GuestText
+
+_TOLD = re.compile(
+    r"write through['\"]?[^\n#]{0,80}/sys/(?:class/)?block/(?P<name>[^/\s'\"]{1,60})"
+    r"/queue/write_cache"
+)
+_ADDED = re.compile(r"\b(?P<verb>drive_add|blockdev-add)\b")
+_LOSSY = re.compile(r"cache=unsafe|no-flush['\"]?\s*[:=]\s*(?:true|on)\b")
+_COMMENT = re.compile(r"^\s*#")
+_DEVICE = re.compile(
+    r"/dev/(?P<name>(?:sd|vd|hd|xvd)[a-z]+|nvme[0-9]+n[0-9]+|mmcblk[0-9]+)(?:p?[0-9]+)?"
+)
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _HostLine:
+    number: int
+    text: str
+    name: str = ""
+    """The disk that the line is about, as the text spells it."""
+
+
+def _lines(text: GuestText, pattern: re.Pattern[str]) -> Iterator[_HostLine]:
+    if pattern.search(text.text) is None:
+        return
+    for number, line in enumerate(text.text.splitlines(), 1):
+        match = pattern.search(line)
+        if match is not None and not _COMMENT.match(line):
+            yield _HostLine(number, line, match.groupdict().get("name") or "")
+
+
+def with_told_caches(
+    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
+) -> tuple[ConfiguredDisk, ...]:
+    """The disks. One that is a device of which a line says that it has no cache is in doubt."""
+    told = [(line, text) for text in texts for line in _lines(text, _TOLD)]
+    return tuple(_in_doubt(disk, told) for disk in disks) if told else tuple(disks)
+
+
+def _in_doubt(disk: ConfiguredDisk, told: Iterable[tuple[_HostLine, GuestText]]) -> ConfiguredDisk:
+    match = _DEVICE.fullmatch(disk.source or "")
+    if match is None or disk.lost_below is not None or disk.lost_if is not None:
+        return disk
+    for line, text in told:
+        if "$" not in line.name and "*" not in line.name and line.name != match["name"]:
+            continue
+        where = f"line {line.number} of {text.origin}"
+        why = (
+            f"if {match['name']} has a volatile write cache, flushed data is lost, as {where} "
+            "tells the kernel that it has none"
+        )
+        return replace(disk, lost_if=(why, f"Leave {where} out"))
+    return disk
+
+
+def notes_on(text: GuestText) -> Iterator[str]:
+    """A sentence for each kind of these lines in a text."""
+    told, added = [*_lines(text, _TOLD)], [*_lines(text, _ADDED)]
+    if told:
+        disks = ", ".join(dict.fromkeys(line.name for line in told[:_MOST_NAMED]))
+        yield (
+            f"{text.origin}: the kernel is told that {disks} has no write cache "
+            f"({_numbers(told)}), so no flush reaches it: what a guest has flushed is lost in a "
+            "power cut if it has one."
+        )
+    if added:
+        lossy = [line for line in added if _LOSSY.search(line.text)]
+        loss = f", and drops flushes with cache=unsafe ({_numbers(lossy)})" if lossy else ""
+        yield (
+            f"{text.origin}: a disk that is added by QEMU's monitor ({_numbers(added)}) is not read"
+            f"{loss}: while its guest runs, `vdisklab audit` on the host reads it."
+        )
+
+
+def said(text: GuestText) -> DisklessGuest | None:
+    """What a text says that has such lines and no guest; None for another text."""
+    found = [note.partition(": ")[2].rstrip(".") for note in notes_on(text)]
+    if not found:
+        return None
+    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
+    return DisklessGuest(text.file_name, "; ".join(found), instead)
+
+
+def _numbers(lines: Sequence[_HostLine]) -> str:
+    numbers = ", ".join(str(line.number) for line in lines[:_MOST_NAMED])
+    more = ", …" if len(lines) > _MOST_NAMED else ""
+    return f"line{'' if len(lines) == 1 else 's'} {numbers}{more}"
