@@ -139,7 +139,7 @@ class ClaimsAnswer(Answer):
     articles: Annotated[Mapping[str, str], "name: title"]
     counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]
     claims: tuple[JudgedClaim, ...]
-    left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]
+    left_out: Annotated[tuple[str, ...], "campaigns that could not be joined, each with the reason"]
     findings: tuple[Diagnostic, ...]
     hosts: Annotated[OverHosts | None, "with --hosts"] = None
 
@@ -243,7 +243,8 @@ def answer_claims(
     for name in (*ids, *measured):
         error = joined.add(results.campaign(name))
         if error is not None:
-            left_out = tuple(dict.fromkeys((*left_out, str(error))))
+            known = any(said.startswith(f"{name} ") for said in left_out)
+            left_out = left_out if known else (*left_out, f"{name} ({error})")
         elif name not in ids:
             ids = (*ids, name)
     return evaluate_claims(load(results, ids), files, requested, left_out)

@@ -51,6 +51,7 @@ from vdisklab.path.power_cut_words import (
 )
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.results.database import default_url
+from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import FAILING_REQUESTS, PowerCut, StorageFacts, failure_words
 from vdisklab.results.store import Store, open_store
@@ -457,19 +458,28 @@ def joinable_campaigns(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids of the named campaigns, or of the `first` ones (else the newest) and all that join them.
 
-    Also returns why other campaigns were left out. Raises DatabaseError if there is none.
+    Also returns which other campaigns were left out, each with the reason. Raises DatabaseError if
+    there is none.
     """
     if names:
         return tuple(campaign.id for campaign in choose_campaigns(results, names)), ()
     wanted = {campaign.id: campaign for campaign in first or choose_campaigns(results, None)}
     wanted |= {other.id: other for other in results.campaigns(with_runs=True)}
-    joining, joined, left_out = Joining(results, next(iter(wanted.values()))), [], []
+    reference = next(iter(wanted.values()))
+    joining, joined, left_out = Joining(results, reference), list[str](), list[str]()
+    host_of = {
+        campaign.id: host
+        for host, group in by_host(list(wanted.values())).items()
+        for campaign in group
+    }
     for other in wanted.values():
         error = joining.add(other)
         if error is None:
             joined.append(other.id)
+        elif other.host.machine_id != reference.host.machine_id:
+            left_out.append(f"{other.id} (measured on another machine, {host_of[other.id]})")
         else:
-            left_out.append(str(error))
+            left_out.append(f"{other.id} ({error})")
     return tuple(joined), tuple(left_out)
 
 

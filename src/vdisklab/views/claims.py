@@ -12,13 +12,16 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.measured_for import seconds_of_measurements
-from vdisklab.units import counted, runtime_text
+from vdisklab.units import counted, named, runtime_text
 from vdisklab.views.hosts import left_out_sentences, names
 from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_OPEN = 10
 """More claims that are not measured than these are one line."""
+
+_NAMED = 3
+"""More campaigns than these are counted in a sentence."""
 
 _NAMES: tuple[Column[JudgedClaim], ...] = (
     Column("article", lambda row: row.article, spare=2),
@@ -165,7 +168,13 @@ def _why_void(answer: ClaimsAnswer) -> Iterator[str]:
 
 def _notes(answer: ClaimsAnswer, measures: str) -> Iterator[str]:
     yield from map(str, answer.findings)
-    yield from (f"Left out: {reason}" for reason in answer.left_out)
+    if answer.left_out:
+        ids = named([campaign.id for campaign in answer.campaigns], _NAMED)
+        several = "s" if len(answer.campaigns) > 1 else ""
+        yield (
+            f"These verdicts are of campaign{several} {ids}. Left out: "
+            f"{named(answer.left_out, _NAMED)}."
+        )
     failures = dict.fromkeys(failure for row in answer.claims for failure in row.failures)
     yield from (f"Failed: {failure}" for failure in failures)
     if any(row.p_adjusted is not None for row in answer.claims):

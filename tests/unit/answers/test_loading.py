@@ -7,13 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, campaign_runs, labelled, under
+from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs, labelled, under
 from tests.unit.stored import stored
+from vdisklab.analysis.claimfile import builtin_claims
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.claims import answer_claims
 from vdisklab.answers.loading import choose_campaigns, first_measure, joinable_campaigns, load
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.plan.accelerator import Accelerator
+from vdisklab.plan.settings import Request
 from vdisklab.results.model import Direction, RanUnder, Run
+from vdisklab.views.claims import tables
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
 
@@ -35,6 +39,7 @@ def test_without_any_campaign_the_way_to_one_is_told() -> None:
         choose_campaigns(store, None)
 
 
+EARLIER = CAMPAIGN.started - timedelta(days=1)
 EMULATED = replace(CAMPAIGN, id="eeee0000", started=CAMPAIGN.started + timedelta(days=1))
 
 
@@ -98,3 +103,32 @@ def test_the_example_of_a_measure_is_what_the_program_was_run_for(metric: str) -
     main = MeasureKey("z", Direction.WRITE, metric)
     beside = [MeasureKey("a", Direction.NONE, other) for other in ("longest_stall", "worst_second")]
     assert first_measure(labelled({("raw/none", 0, key): 1.0 for key in (main, *beside)})) == main
+
+
+def test_who_is_left_out_is_named_and_not_the_campaign_that_the_table_is_of() -> None:
+    """The reason named both campaigns, so that the answer seemed to leave out what it shows."""
+    elsewhere = replace(HOST, machine_id="2e40bb04" * 4)
+    other = replace(CAMPAIGN, id="dddd0000", host=elsewhere, started=EARLIER)
+    shorter = replace(
+        CAMPAIGN,
+        id="eeee0000",
+        plan={**CAMPAIGN.plan, "runtime": 1},
+        started=EARLIER,
+    )
+    runs = [
+        replace(run, id=f"{campaign.id}{run.id}", campaign=campaign.id)
+        for campaign in (CAMPAIGN, other, shorter)
+        for run in campaign_runs()
+    ]
+    with stored(runs, campaigns=(CAMPAIGN, other, shorter)) as store:
+        answer = answer_claims(store, builtin_claims(), None, Request())
+        (sentence,) = (
+            note for table in tables(answer) for note in table.notes if "Left out" in note
+        )
+    assert [campaign.id for campaign in answer.campaigns] == [CAMPAIGN.id]
+    verdicts_of, _, left_out = sentence.partition("Left out: ")
+    assert CAMPAIGN.id in verdicts_of
+    assert "dddd0000 (measured on another machine, " in left_out
+    assert "-2e40bb04)" in left_out
+    assert "eeee0000 (campaigns " in left_out
+    assert "differ in runtime" in left_out

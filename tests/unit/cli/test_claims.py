@@ -240,7 +240,7 @@ def test_other_machines_are_left_out_and_named(call: Call, mine: str, database: 
     database.write(mine_and_others, campaigns=(CAMPAIGN, other))
     found = document(call("--file", mine, "--format", "json")[1], "claims")
     assert len(found["campaigns"]) == 1
-    assert "two machines (bench1, bench2)" in found["left_out"][0]
+    assert found["left_out"] == ["beef0002 (measured on another machine, bench2)"]
 
 
 class Measuring:
