@@ -13,13 +13,16 @@ from vdisklab.host.facts import machine_id
 from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 
 _MEASURES = re.compile(r"(?:^|`)vdisklab (?:run|powercut|density) ")
+_MEASURES_HERE = re.compile(r"(?:^|`)vdisklab run (?!--again)(?![^`]*(?: --dir| --on) )")
+"""A command that measures in the current directory."""
 
 
 def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None) -> Iterator[str]:
     """That these campaigns are another host's, or that their directory is gone or out of sight, and
     where the commands of an answer are for.
 
-    `lines` are all that is printed with it; a directory that none of them needs is left out. None
+    `lines` are all that is printed with it; a directory of which none of them speaks is left out:
+    commands that measure anew name no directory that is gone, and so run in another one. None
     is for a report, which has such commands, and is read later and on another machine.
     """
     here, is_away = "this machine", "is not on this machine now"
@@ -37,17 +40,20 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
     for directory, ids in directories_gone(campaigns).items():
         again = [f" --again {name}" for name in ids]
         options = (f" --dir {shlex.quote(directory)}", *again, " --confirm`")
-        if lines is not None and not any(option in line for line in lines for option in options):
+        needs_it = any(option in line for line in lines or () for option in options)
+        measures = lines is None or any(map(_MEASURES_HERE.search, lines))
+        if not needs_it and not measures:
             continue
+        why, back = is_away, "mount the disk that held it"
         if is_out_of_sight(Path(directory)):
-            yield (
-                f"Recorded in {directory}, which cannot be seen as this user; the numbers are "
-                "complete. Measure as a user who may look there, or as root."
-            )
+            why, back = "cannot be seen as this user", "be a user who may look there, or root"
+        recorded = f"Recorded in {directory}, which {why}; the numbers are complete."
+        if needs_it:
+            yield f"{recorded} To measure there again, {back}."
         else:
             yield (
-                f"Recorded in {directory}, which {is_away}; the numbers are complete. To measure "
-                "here, mount the disk that held it, or name another place with --dir."
+                f"{recorded} What measures here is of another disk: that of the current directory, "
+                f"or of one that --dir names."
             )
 
 

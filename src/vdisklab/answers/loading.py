@@ -23,6 +23,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.score import middle_path
 from vdisklab.answers.caveats import caveats_with_remedy
+from vdisklab.answers.elsewhere import directories_gone
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.host.plan_locks import process_measuring
@@ -347,7 +348,13 @@ def same_surroundings(results: Store, first: Campaign, other: Campaign) -> bool:
 
 
 def place_options(campaign: Campaign) -> str:
-    """The options of `run` that name a campaign's place; empty if it does not say its place."""
+    """The options of `run` that name a campaign's place; empty if it does not say its place, and if
+    its directory is not on this machine now: the command runs in the current one."""
+    return "" if directories_gone([campaign]) else stored_place(campaign)
+
+
+def stored_place(campaign: Campaign) -> str:
+    """The options of `run` that name a campaign's place, whether it is here or not."""
     devices, directory = campaign.plan.get("devices") or (), campaign.plan.get("directory")
     options = [word for device in devices for word in ("--on", str(device))]
     return shlex.join(options or (["--dir", str(directory)] if directory else []))

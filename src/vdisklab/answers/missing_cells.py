@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer
 from vdisklab.analysis.claimfile import Claim
+from vdisklab.answers.elsewhere import directories_gone
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import parse_path, some_are_alike
 from vdisklab.path.rules import impossible
@@ -56,6 +57,8 @@ def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
 def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
     """The campaign that measures the cells, with the settings of the campaign that it joins."""
     alike = Request() if like is None else request_alike(like.plan, Request)
+    if like is not None and directories_gone([like]):
+        alike = replace(alike, directory=None)
     backing = backing_of(alike)
     if any(impossible(parse_path(path), backing, guest=None) for path in cells.paths):
         alike = replace(alike, devices=(), target=())  # its devices hold other paths

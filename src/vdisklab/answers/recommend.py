@@ -52,7 +52,7 @@ from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.during import paths_of_operations
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.life import measured_lives
-from vdisklab.answers.loading import first_measure, newest_campaign, place_options
+from vdisklab.answers.loading import first_measure, newest_campaign, place_options, stored_place
 from vdisklab.answers.measured_for import measured_operations
 from vdisklab.answers.raced import race_of
 from vdisklab.answers.tell_apart import (
@@ -512,7 +512,7 @@ def _require_comparable(analysis: Analysis, weights: str | None, needs: Sequence
     if len(numbers) > 1:
         observations, verdicts = analysis.loaded.observations, analysis.verdicts
         measured = candidates(observations.cells).values()
-        there = place_options(analysis.campaigns[0])
+        there = stored_place(analysis.campaigns[0])
         unmet_by_all = none_meets(measured, needs, verdicts, there, on=analysis.run_on)
         if unmet_by_all is not None:
             raise unmet_by_all
@@ -676,7 +676,7 @@ def _nothing_to_recommend(
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     # More rounds do not help if no path meets the needs.
-    there = place_options(analysis.campaigns[0])
+    there = stored_place(analysis.campaigns[0])
     unmet_by_all = none_meets(paths.values(), needs, verdicts, there, on=analysis.run_on)
     if unmet_by_all is not None:
         return unmet_by_all
@@ -772,11 +772,11 @@ def none_meets(
     if example is None:
         ways = [f"these needs contradict each other: {decisive or 'leave one out'}"]
     else:
-        command = f"vdisklab run {example} host {there}".rstrip()
         where = "" if on is None else f" on {on}"
         option, _, directory = there.partition(" ")
         is_gone = on is None and option == "--dir" and not _is_there(directory)
-        gone = f" ({directory} is gone: name another --dir)" if is_gone else ""
+        gone = f" (in the current directory, as {directory} is gone)" if is_gone else ""
+        command = f"vdisklab run {example} host {'' if is_gone else there}".rstrip()
         ways = [f"measure a path that qualifies{where}: `{command}`{gone}"]
         ways[:0] = [] if decisive is None else [decisive]
     return PlanError(problem, hint=", or ".join(ways))

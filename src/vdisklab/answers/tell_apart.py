@@ -17,6 +17,7 @@ from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.score import DEFAULT_METRIC
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, Decision, PathChoice, Surer, raced_metric
+from vdisklab.answers.elsewhere import directories_gone
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
@@ -223,10 +224,12 @@ def _new_race(
 ) -> _Race | None:
     """The race of these cells by `metric` for paths with these needs, with the settings of the
     campaign; None if the campaign does not store every setting that the command needs, or its
-    profile has no such number to race by.
+    profile has no such number to race by. A directory that is not here now is not named.
     """
     cells = (*tied, *_beside(analysis, tied))
     request = _request_again(analysis, cells, tied)
+    if request is not None and directories_gone(analysis.campaigns):
+        request = replace(request, directory=None)
     if request is None or not _can_race_by(request, metric):
         return None
     lost = {cell for cell in (*cells, *analysis.measured) if _loses(analysis, cell)}

@@ -17,10 +17,12 @@ from vdisklab.actions.find_best import make_search
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import Behind, ChoiceVerdict, behind_in
+from vdisklab.answers.loading import place_options
 from vdisklab.answers.race import contestants
 from vdisklab.answers.rank import rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.answers.tell_apart import race_command
+from vdisklab.host.facts import machine_id
 from vdisklab.path.braces import expand
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
@@ -193,6 +195,26 @@ def test_an_open_load_is_raced_by_a_latency_alone() -> None:
         command = race_command(found, raced, latency)
     assert command is not None
     assert command.endswith(f"--find best --metric {latency}")
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_race_names_the_directory_only_where_it_is(tmp_path: Path, *, is_here: bool) -> None:
+    """`run` refuses a directory that is gone, so the printed command ran nowhere."""
+    place = tmp_path / "images"
+    place.mkdir()
+    request = Request(paths=("{raw,qcow2}/none",), directory=place)
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    host = dataclasses.replace(CAMPAIGN.host, machine_id=machine_id())
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json(), host=host)
+    if not is_here:
+        place.rmdir()
+    with stored(campaign_runs(3), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        command = race_command(found, [MeasuredCell("raw/none"), MeasuredCell("qcow2/none")])
+    assert command is not None
+    assert (f"--dir {place}" in command) == is_here
+    assert ("--dir" in command) == is_here
+    assert (place_options(campaign) != "") == is_here
 
 
 class TestBehindIn:

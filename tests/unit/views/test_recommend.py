@@ -150,5 +150,5 @@ def test_a_directory_that_is_gone_is_named_beside_its_command(tmp_path: Path) ->
         return str(refusal.hint)
 
     assert "is gone" not in hint(f"--dir {tmp_path}")
-    assert hint("--dir /no/such").endswith("--dir /no/such` (/no/such is gone: name another --dir)")
+    assert hint("--dir /no/such").endswith(" host` (in the current directory, as /no/such is gone)")
     assert "is gone" not in hint("--dir /no/such", "node2"), "another host may have it"

@@ -157,16 +157,19 @@ def test_it_is_said_where_a_command_of_a_campaign_has_to_be_run(
         print_answer(_Answer((campaign,)), (table,), OutputOptions())
         return " ".join(capsys.readouterr().out.split())
 
-    gone = (
+    recorded = (
         "Recorded in /nowhere/my qs, which is not on this machine now; the numbers are complete. "
-        "To measure here, mount the disk that held it, or name another place with --dir."
     )
+    gone = f"{recorded}To measure there again, mount the disk that held it."
+    anew = f"{recorded}What measures here is of another disk: that of the current directory"
     for campaign, note, where in (
         (away, text, "Measured on the host bench1, not on this machine: commands that measure more "
                      "are for bench1."),
         (away, "Nothing to do.", "not on this machine. * Nothing to do."),
         (here, text, gone),
         (here, f"Go on: `vdisklab run --again {here.id}`.", gone),
+        (here, "Race them: `vdisklab run raw/none --size 1G`.", anew),
+        (here, "Race them: `vdisklab run raw/none --dir /tmp`.", "Title. * Race them: "),
         (here, "To measure again: `vdisklab trend --confirm`.", gone),
         (here, "Go on: `vdisklab run --again 0123abcd`.", "Title. * Go on: "),
         (here, "Nothing to do.", "Title. * Nothing to do."),
