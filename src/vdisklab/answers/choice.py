@@ -124,6 +124,9 @@ class Behind:
     seconds: Annotated[
         float | None, "for which each measurement ran; null if it ended when it was done"
     ] = None
+    first: Annotated[
+        MeasuredCell | None, "the path that stands first in a ranking by this measure"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,9 @@ class PathChoice:
     """Hosts that were compared, if the answer is over hosts."""
     rounds: int = field(default=0, metadata=HIDDEN)
     """Rounds of that of the tied paths which was measured most often."""
+    by: MeasureKey | None = field(default=None, metadata=HIDDEN)
+    """The measure of the answer, if it is not the overall score; `seconds` as in `Behind`."""
+    seconds: float | None = field(default=None, metadata=HIDDEN)
     commits: ClientKind | None = field(default=None, metadata=HIDDEN)
     """The database that was measured: its commits are what a power cut is to test."""
 
@@ -419,6 +425,8 @@ def decided_among(
             from_memory=from_memory(analysis, choice.cell, ranking.measure),
             ahead=_ahead(choice, decision.ranking),
             commits=_commits(analysis),
+            by=None if ranking.measure == analysis.scored.overall else ranking.measure,
+            seconds=seconds_of_measurements(analysis.campaigns),
         )
         decision = replace(decision, choice=choice)
     if choice is None or ranking.measure != analysis.scored.overall:
@@ -434,8 +442,13 @@ def decided_among(
             if found.shows_memory(behind.measure)
         }
         in_memory = (behind.cell, behind.measure.name, behind.measure.direction) in cached
-        seconds = seconds_of_measurements(analysis.campaigns)
-        behind = replace(behind, in_memory=in_memory, seconds=seconds)
+        rows = decide(analysis, behind.measure).ranking.rows
+        behind = replace(
+            behind,
+            in_memory=in_memory,
+            seconds=choice.seconds,
+            first=rows[0].cell if rows else None,
+        )
     return replace(decision, choice=replace(choice, behind_in=behind))
 
 

@@ -47,14 +47,15 @@ def where_measured(campaigns: Sequence[Any], lines: Sequence[str] | None = None)
         why, back = is_away, "mount the disk that held it"
         if is_out_of_sight(Path(directory)):
             why, back = "cannot be seen as this user", "be a user who may look there, or root"
-        recorded = f"Recorded in {directory}, which {why}; the numbers are complete."
-        if needs_it:
-            yield f"{recorded} To measure there again, {back}."
-        else:
-            yield (
-                f"{recorded} What measures here is of another disk: that of the current directory, "
-                f"or of one that --dir names."
-            )
+        there = f" To measure there again, {back}." if needs_it else ""
+        anew = (
+            " What measures here is of another disk: that of the current directory, or of one that "
+            "--dir names."
+        )
+        yield (
+            f"Recorded in {directory}, which {why}; the numbers are complete."
+            f"{there}{anew if measures else ''}"
+        )
 
 
 def host_elsewhere(campaigns: Sequence[Any]) -> str | None:

@@ -36,7 +36,7 @@ _MOVED = {Direction.READ: "read came from the disk", Direction.WRITE: "written r
 def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
     use, sure = _use(choice), f"({in_percent(choice.confidence)})"
-    overall = " overall" if choice.behind_in else ""
+    overall = _by(choice)
     match choice.verdict:
         case ChoiceVerdict.ONLY:
             text = _only(choice)
@@ -67,16 +67,24 @@ def headline(choice: PathChoice) -> str:
         case ChoiceVerdict.TIED if _is_thrown_away(choice):
             text = (
                 f"Take {choice.cell.name}: of the {len(choice.tied)} ways that lead, none is shown "
-                "to be better"
+                f"to be better{overall}"
             )
         case ChoiceVerdict.TIED:
             text = (
                 f"Take {choice.cell.name}, or keep what you have if it is one of these "
-                f"{len(choice.tied)}: none of them is shown to be better"
+                f"{len(choice.tied)}: none of them is shown to be better{overall}"
             )
         case _:
             assert_never(choice.verdict)
     return f"{text}{_over_hosts(choice)}"
+
+
+def _by(choice: PathChoice) -> str:
+    """` in the p99 latency of random reads …`: by what the answer goes. A score is what an answer
+    goes by if it names no measure, and is named where a load says otherwise."""
+    if choice.by is not None:
+        return f" in {measure_words(choice.by, seconds=choice.seconds)}"
+    return " overall" if choice.behind_in else ""
 
 
 def _over_hosts(choice: PathChoice) -> str:
@@ -100,9 +108,11 @@ def _behind_in(choice: PathChoice) -> Iterator[str]:
     memory = ", in the host's RAM" if behind.in_memory else ""
     which = measure_words(behind.measure, seconds=behind.seconds)
     where = _on(behind.on, choice.hosts)
+    may_be = ", and others may be as good"
+    first = "" if behind.first is None else f" By it, {behind.first.label} is first."
     yield (
         f"One load differs: {where}in {which}, {behind.cell.label} is at least {more} better"
-        f"{memory}, and others may be as good. If your guests mostly do that, decide by it: "
+        f"{memory}{'' if first else may_be}.{first} If your guests mostly do that, decide by it: "
         f"`vdisklab rank --metric {behind.measure}{' --hosts all' if choice.hosts else ''}`."
     )
 

@@ -19,7 +19,7 @@ from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction
-from vdisklab.views.choice import headline, short_headline, verdict_lines
+from vdisklab.views.choice import MOST_CHARACTERS, headline, short_headline, verdict_lines
 
 LIBVIRT = PresentDisk(cell("raw/default"), Platform.LIBVIRT)
 CHOICE = PathChoice(
@@ -289,6 +289,23 @@ def test_a_measure_in_which_the_choice_is_behind_stands_behind_the_answer() -> N
     memory = Behind(measure, cell("raw/writeback"), 1.309, in_memory=True)
     said = dict(verdict_lines(replace(BEST, behind_in=memory), {}))["But"]
     assert "at least 30 % better, in the host's RAM, and others" in said
+
+
+def test_two_screens_that_differ_by_the_measure_say_by_what_they_rank() -> None:
+    """The screen to which the answer referred had another path first, and did not say why."""
+    measure = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "sustained")
+    behind = Behind(measure, cell("raw/writeback"), 1.309, first=cell("qcow2/writeback"))
+    said = dict(verdict_lines(replace(BEST, behind_in=behind), {}))["But"]
+    assert said.startswith(
+        "One load differs: in sequential writes of 1 MiB, one at a time, raw/writeback is at least "
+        "30 % better. By it, qcow2/writeback is first. If your guests mostly do that"
+    )
+    latency = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
+    in_it = "in the p99 latency of 3 s of random reads of 4 KiB, one at a time"
+    for verdict in set(ChoiceVerdict) - {ChoiceVerdict.ONLY, ChoiceVerdict.SAFER}:
+        choice = replace(CHOICE, verdict=verdict, by=latency, seconds=3.0)
+        assert in_it in headline(choice)
+        assert len(short_headline(choice)) <= MOST_CHARACTERS
 
 
 def test_a_disk_that_is_not_shown_to_be_worse_can_stay() -> None:
