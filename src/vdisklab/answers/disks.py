@@ -52,7 +52,13 @@ from vdisklab.path.architecture import host_of
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
+from vdisklab.path.durability import (
+    CrashVerdicts,
+    Durability,
+    DurabilityKind,
+    HostDisk,
+    durability,
+)
 from vdisklab.path.named_target import names_device
 from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.platforms import Platform
@@ -61,7 +67,7 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk
+from vdisklab.platforms.configured_disk import THROWN_AWAY, ConfiguredDisk, drops_beside_path
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.disk_context import DiskContext
 from vdisklab.platforms.network import command_on_server, same_server
@@ -93,13 +99,21 @@ MEASURED_ALONE = "no other setting that is as safe was measured beside its own"
 
 def known_loss(disk: ConfiguredDisk, rules: CrashVerdicts) -> Durability | None:
     """How a disk without a path loses flushed data by its bus and cache mode, whatever its storage
-    is; None if it has a path, or if these keep it. `audit` and `advise` decide by it.
+    and the format of its image are; None if it has a path, or if these keep it. `audit` and
+    `advise` decide by it.
     """
-    if disk.path is not None or disk.assumed is None or disk.read_only:
+    if disk.path is not None or disk.read_only:
         return None
-    below = THROWN_AWAY if disk.is_thrown_away else None
-    found = durability(disk.assumed, CrashVerdicts(disk=rules.disk, lost_below=below))
-    return None if found.kind.acceptable else found
+    below = THROWN_AWAY if disk.is_thrown_away else disk.lost_below
+    if disk.assumed is not None:
+        found = durability(disk.assumed, CrashVerdicts(disk=rules.disk, lost_below=below))
+        if not found.kind.acceptable:
+            return found
+    reason = "its cache mode drops flushes" if drops_beside_path(disk) else below
+    if reason is None:
+        return None
+    lost = DurabilityKind.LOST_BY_CONSTRUCTION
+    return Durability(lost, flush_free=False, reason=reason, disk=rules.disk)
 
 
 def problem_of(

@@ -387,3 +387,27 @@ def test_the_command_for_a_pool_of_incus_has_its_name_and_its_options(
     (tmp_path / "p.yaml").write_text(pool)
     assert main(["audit", str(tmp_path / "i.yaml"), str(tmp_path / "p.yaml")]) == 0
     assert f"`{command}`; it holds once" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["audit", "advise"])
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [("cache=unsafe", "lost-by-construction"), ("cache=none", None), ("readonly=on", None)],
+)
+def test_what_drops_flushes_loses_data_whatever_the_format_is(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    verb: str, setting: str, kind: str | None,
+) -> None:  # fmt: skip
+    """QEMU looks into the file for its format, and the cache mode drops flushes of any."""
+    file = tmp_path / "vm.sh"
+    read_only = ",cache=unsafe" if setting.startswith("readonly") else ""
+    file.write_text(f"qemu-system-x86_64 -drive if=virtio,file=/dev/vg0/a,{setting}{read_only}\n")
+    main([verb, str(file), "--db", database.url, "--format", "json"])
+    (disk,) = json.loads(capsys.readouterr().out)["disks"]
+    assert disk["path"] is None
+    found = disk["power_cut"]
+    assert (None if found is None else found["kind"]) == kind
+    main([verb, str(file), "--db", database.url])
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith(" vm virtio0 "))
+    assert ("loses data" in row) == (kind is not None)
