@@ -31,7 +31,7 @@ from vdisklab.platforms.registry import (
     dialect_of,
 )
 from vdisklab.platforms.risk_kinds import AioConflict, CannotWork, ErrorsIgnored, limits_in
-from vdisklab.platforms.where_set import set_to
+from vdisklab.platforms.where_set import set_by, set_to
 
 PASSES_ON = "passes flushes on"
 
@@ -122,7 +122,7 @@ def _set_by_program(row: ExistingDisk, start: Advice) -> Advice | None:
         return None
     if now is None or not now.kind.acceptable:
         return None
-    where = f"set by {disk.changed_at}" if disk.changed_at else f"{disk.changed_in} sets it"
+    where = set_by(disk.changed_at) if disk.changed_at else f"{disk.changed_in} sets it"
     reason = f"{_safe(now)}; {where}"
     return replace(start, action=DiskAction.KEEP, reason=reason, measurable=False)
 

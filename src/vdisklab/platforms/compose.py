@@ -34,7 +34,7 @@ from vdisklab.platforms.reading import (
     word,
 )
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import only_line, set_in
+from vdisklab.platforms.where_set import only_line, set_in, unset
 from vdisklab.units import named
 
 _IMAGE = re.compile(
@@ -170,7 +170,8 @@ def _place(text: GuestText, name: str, service: Mapping[str, Any]) -> str:
             content = text.files.get(file, "")
             if (found := only_line(content, rf"(?m)^\s*(?:export\s+)?{_CACHE}\s*=")) is not None:
                 return f"`{_CACHE}` in line {found} of {file}"
-    return set_in(text, _CACHE, line, f"service {name}")
+    place = set_in(text, _CACHE, line, f"service {name}")
+    return place if _CACHE in _variables(service.get("environment")) else unset(place)
 
 
 def _tmpfs_volumes(document: object) -> frozenset[str]:

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm
-from vdisklab.platforms.where_set import line_with, only_line, set_in
+from vdisklab.platforms.where_set import line_with, only_line, set_in, unset
 
 _PROGRAMS = ("docker", "podman", "nerdctl")
 _VERBS = ("run", "create")
@@ -182,7 +182,7 @@ def _place_of_mode(container: _Container, service: str, text: GuestText) -> str:
     for file in reversed(files):
         if re.search(rf"(?m)^\s*{_MODE}=", file.text):
             return set_in(file, _MODE, only_line(file.text, setting))
-    return set_in(text, _MODE, None, f"container {service}")
+    return unset(set_in(text, _MODE, None, f"container {service}"))
 
 
 def _names(text: GuestText) -> Iterator[str]:

@@ -57,6 +57,7 @@ from vdisklab.platforms.request import DOMAIN_TYPES, WHOLE_DEVICE, ExportRequest
 from vdisklab.platforms.shared_images import with_shared_images
 from vdisklab.platforms.storage_pools import with_pools
 from vdisklab.platforms.text_form import rewritten_texts
+from vdisklab.platforms.where_set import place_to_change
 
 _LONGEST = 4096  # PATH_MAX
 _MOST_NAMED = 4
@@ -451,7 +452,7 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     if disk.changed_in:
         raise NotChangeableError(
             f"{disk.changed_in} sets it, and would undo the change",
-            hint=f"change {(is_mode and disk.changed_at) or 'it there'}",
+            hint=f"change {(is_mode and place_to_change(disk.changed_at)) or 'it there'}",
         )
     require_configurable(wanted, there=True)
     if disk.shareable and not wanted.cache.direct:

@@ -25,6 +25,7 @@ _EXEC = re.compile(
 _MOST_FILES = 20
 _FILE = re.compile(r"\bfile(?:name)?=([^,\s\"']+)")
 _MODE = re.compile(r"\bcache=(?:\$\{?(?P<name>\w+))?")
+_USED = re.compile(r"\$\{?(\w+)\}?")
 _OWN_NAME = re.compile(r"\b(?:node-name|id)=([\w.-]+)")
 _VARIABLE = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\r?\n(?:[ \t]*[#;][^\n]*\n)*")
@@ -41,6 +42,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     """
     variables: dict[str, str] = {}
     of_files: dict[str, str] = {}
+    places: dict[str, str] = {}
     unknown: list[str] = []
     commands: list[str] = []
     for match in _EXEC.finditer(_CONTINUED.sub(" ", text.text)):
@@ -50,29 +52,43 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         elif match["key"] == "EnvironmentFile":
             found = text.files.get(value.strip())
             unknown += [] if found is not None else [f". {shlex.quote(value.strip())}"]
-            of_files |= {} if found is None else _of_file(found)
+            of_file = {} if found is None else _of_file(found)
+            of_files |= of_file
+            places |= {name: _in_file(name, value.strip(), found or "") for name in of_file}
         else:
             commands.append(value.replace("%%", "%"))
-    set_ = (f"export {name}={shlex.quote(value)}" for name, value in (variables | of_files).items())
+    values = variables | of_files
+    set_ = (f"export {name}={shlex.quote(value)}" for name, value in values.items())
     lines = "\n".join((*set_, *unknown, *commands))
-    yield GuestText(f"{lines}\n", text.origin, changed_at=_places(text))
+    yield GuestText(f"{lines}\n", text.origin, changed_at=_places(text, values, places))
 
 
-def _places(text: GuestText) -> dict[str, str]:
+def _places(
+    text: GuestText, values: Mapping[str, str], of_files: Mapping[str, str]
+) -> dict[str, str]:
     """Where the cache mode of each file, node and drive is set, in a line that has one file alone:
-    in its own words, or in those of the variable it is."""
+    in its own words, or in those of the variable it is, whose place in a file of variables is in
+    `of_files`. A file is named by the `values` of its variables."""
     found = {"": f"its cache mode in {text.origin}"}
     for number, line in enumerate(text.text.splitlines(), 1):
         drives = [each for each in line.split() if _FILE.search(each)]
         if len(drives) == 1:
             (drive,) = drives
-            keys = [*_FILE.findall(drive)[:1], *_OWN_NAME.findall(drive)]
-            found |= dict.fromkeys(keys, _place(text, drive, number))
+            named = [*_FILE.findall(drive)[:1], *_OWN_NAME.findall(drive)]
+            keys = [_USED.sub(lambda name: values.get(name[1], name[0]), each) for each in named]
+            found |= dict.fromkeys(keys, _place(text, drive, number, of_files))
     return found
 
 
-def _place(text: GuestText, drive: str, number: int) -> str:
+def _in_file(name: str, file: str, text: str) -> str:
+    """The place of a variable in a file of variables."""
+    return set_in(GuestText(text, file), name, only_line(text, rf"(?m)^[ \t]*{name}="))
+
+
+def _place(text: GuestText, drive: str, number: int, of_files: Mapping[str, str]) -> str:
     mode = _MODE.search(drive)
+    if mode is not None and mode["name"] in of_files:
+        return of_files[mode["name"]]
     if mode is not None and mode["name"]:
         line = only_line(text.text, rf"\b{mode['name']}=")
         return set_in(text, mode["name"], line)

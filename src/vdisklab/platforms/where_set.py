@@ -74,6 +74,28 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, line
 
 
+_NOT_SET = ", which is not set"
+
+
+def unset(place: str) -> str:
+    """The place where a setting may be written that nobody has written: the default counts."""
+    return f"{place}{_NOT_SET}"
+
+
+def place_to_change(place: str) -> str:
+    """The place in the words of somebody who is told to write there."""
+    return place.removesuffix(_NOT_SET)
+
+
+def set_by(place: str) -> str:
+    """What decides the cache mode now, as a clause: the place, or the default of an image's program
+    if nobody has set it there."""
+    if place.endswith(_NOT_SET):
+        return f"the image's default ({place_to_change(place)} is not set)"
+    return f"set by {place}"
+
+
 def set_to(place: str, mode: str) -> str:
     """What to write at such a place for a cache mode, as a clause: a flag has values of its own."""
+    place = place_to_change(place)
     return f"set {place} to {'off' if place.startswith(f'`{NO_FLUSH}`') else mode}"

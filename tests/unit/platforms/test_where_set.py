@@ -10,7 +10,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.hcl import read_hcl
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
-from vdisklab.platforms.where_set import set_to
+from vdisklab.platforms.where_set import set_by, set_to, unset
 
 STORAGES = "lvmthin: local-lvm\n\tthinpool data\n\tvgname pve\n\nrbd: ceph\n\tpool vms\n\tkrbd 1\n"
 
@@ -316,7 +316,7 @@ def test_each_file_names_the_line_that_sets_the_cache_mode() -> None:
     found = places(COMPOSE, "compose.yml")
     assert set(found.values()) == {
         f"`DISK_CACHE` in line {line(COMPOSE, 'DISK_CACHE')} of compose.yml",
-        "`DISK_CACHE` of service debian in compose.yml",
+        "`DISK_CACHE` of service debian in compose.yml, which is not set",
     }
     assert list(places(UNIT, "vm-web.service").values()) == [
         f"`CACHE` in line {line(UNIT, 'Environment=')} of vm-web.service",
@@ -354,20 +354,59 @@ volumes:
 
 
 def test_the_place_of_a_service_is_its_own() -> None:
-    notes: list[str] = []
+    notes, unset_ = list[str](), ", which is not set"
     files = {"e.env": "A=1\nDISK_CACHE=unsafe\n", "other.env": "DISK_CACHE=none\n"}
     disks = read_guests([GuestText(SERVICES, "c.yml", files=files)], notes)
     assert [(disk.domain, disk.changed_at, disk.lost_below) for disk in disks] == [
-        ("win", "`DISK_CACHE` of service win in c.yml", None),
+        ("win", f"`DISK_CACHE` of service win in c.yml{unset_}", None),
         ("lin", "`DISK_CACHE` in line 2 of e.env", "/storage is memory (tmpfs)"),
-        ("arg", "`DISK_CACHE` of service arg in c.yml", "/storage is memory (tmpfs)"),
+        (
+            "arg",
+            "`DISK_CACHE` of service arg in c.yml, which is not set",
+            "/storage is memory (tmpfs)",
+        ),
         ("arg", "`cache=` of `ARGUMENTS` in line 12 of c.yml", None),
-        ("bare", "`DISK_CACHE` of service bare in c.yml", None),
+        ("bare", f"`DISK_CACHE` of service bare in c.yml{unset_}", None),
     ]
     assert notes == [
         "Service bare mounts nothing at /storage: its disk goes with the container, so mount a "
         "directory there to keep it."
     ]
+
+
+def test_what_nobody_set_is_the_default_of_the_image() -> None:
+    place = unset("`DISK_CACHE` of service bare in c.yml")
+    assert set_by(place) == (
+        "the image's default (`DISK_CACHE` of service bare in c.yml is not set)"
+    )
+    assert set_to(place, "none") == "set `DISK_CACHE` of service bare in c.yml to none"
+    assert set_by("`DISK_CACHE` in line 2 of c.yml") == "set by `DISK_CACHE` in line 2 of c.yml"
+
+
+IN_VARIABLES = """[Service]
+{}
+ExecStart=/usr/bin/qemu-system-x86_64 -name a -m 1G \\
+  -drive file=${{DISK}},if=virtio,format=qcow2,cache=${{MODE}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ("Environment=DISK=/srv/a.qcow2\nEnvironment=MODE=unsafe", "`MODE` in line 3 of a.service"),
+        ('Environment="DISK=/srv/a.qcow2" MODE=unsafe', "`MODE` in line 2 of a.service"),
+        ("Environment=MODE=none DISK=/srv/a.qcow2\nEnvironmentFile=-/etc/a.env",
+         "`MODE` in line 2 of /etc/a.env"),
+    ],
+)  # fmt: skip
+def test_a_variable_of_a_unit_is_changed_where_it_is_set(variables: str, place: str) -> None:
+    """The disk's file was a variable, too, so that its drive was not found."""
+    text = GuestText(
+        IN_VARIABLES.format(variables), "a.service", files={"/etc/a.env": "X=1\nMODE=unsafe\n"}
+    )
+    (disk,) = read_guests([text])
+    assert str(disk.path) == "qcow2/unsafe"
+    assert disk.changed_at == place
 
 
 @pytest.mark.parametrize(
