@@ -105,6 +105,8 @@ class ConfiguredDisk:
     """True if an earlier start of the guest, in the same log, lost what the guest flushed."""
     changed_in: str = field(default="", metadata=HIDDEN)
     """What a program writes the guest from anew: a change belongs there."""
+    whole: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    """The command that sets all arguments of its guest, and these: it is one disk in them."""
     changed_at: str = field(default="", metadata=HIDDEN)
     """Where its cache mode is set there, as a noun; empty if that is not known."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False

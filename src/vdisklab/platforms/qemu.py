@@ -25,7 +25,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
-from vdisklab.platforms.drive_arguments import keyed_settings, options_of
+from vdisklab.platforms.drive_arguments import keyed_settings, options_of, split_arguments
 from vdisklab.platforms.guest_edge import ReadDisks, read_apart, read_each
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
@@ -474,6 +474,8 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         raise dialect.lacks(
             disk.platform, f"arguments here that keep its limits ({disk.limits[0]}…)"
         )
+    if disk.whole is not None:
+        return _change_of_whole(disk, *disk.whole, wanted)
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
@@ -482,6 +484,51 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         for path in (wanted, now)
     )
     return dialect.Change(*lines)
+
+
+def _change_of_whole(
+    disk: ConfiguredDisk, command: str, whole: str, wanted: DiskPath
+) -> dialect.Change:
+    """The command with all arguments of the guest, in which the words of the disk's cache mode are
+    others. Raises NotChangeableError unless the new arguments, read as the old ones were, are the
+    path for this disk and change no other."""
+    argv = split_arguments(whole)
+    expected = {each.target: each.path for each in disks_of_arguments(argv)}
+    expected[disk.target] = wanted
+    for made in _with_cache(argv, wanted):
+        if {each.target: each.path for each in disks_of_arguments(made)} == expected:
+            new, old = (f"{command} {shlex.quote(each)}" for each in (shlex.join(made), whole))
+            return dialect.Change(new, old, node=disk.node or None)
+    raise dialect.NotChangeableError(
+        f"no one word of the guest's args makes {disk.target} {wanted}",
+        hint=f"change its -drive or -blockdev there: `{command}` takes all arguments",
+    )
+
+
+def _with_cache(argv: Sequence[str], wanted: DiskPath) -> Iterator[list[str]]:
+    """The arguments with the cache mode of a path in the word of one -drive or -blockdev, or of all
+    -blockdev, whose chain has it twice: without and with its aio (qemu(1))."""
+    flags = {"-drive": [f"cache={wanted.cache}"], "-blockdev": []}
+    for flag, on in (("direct", wanted.cache.direct), ("no-flush", wanted.cache.no_flush)):
+        flags["-blockdev"].append(f"cache.{flag}={'on' if on else 'off'}")
+    aio = wanted.attachment.option("aio")
+    of_mode = {
+        place: option.lstrip("-")
+        for place, option in enumerate(argv[:-1], 1)
+        if option.lstrip("-") in ("drive", "blockdev") and "{" not in argv[place]
+    }
+    nodes = [place for place, option in of_mode.items() if option == "blockdev"]
+    for more in ([], [f"aio={aio}"] if aio else []):
+        for places in (*([place] for place in of_mode), nodes):
+            made = list(argv)
+            for place in places:
+                kept = (
+                    part
+                    for part in made[place].split(",")
+                    if not part.startswith(("cache=", "cache.", *(["aio="] if more else [])))
+                )
+                made[place] = ",".join((*kept, *flags[f"-{of_mode[place]}"], *more))
+            yield made
 
 
 def _replacing(disk: ConfiguredDisk, request: ExportRequest, place: str) -> Iterator[str]:

@@ -645,7 +645,8 @@ def _when_and_where(disk: ConfiguredDisk, change: Change) -> str:
     when = "for clones made from then on" if disk.template else "from its next start on"
     if dialect_of(disk.platform).must_be_stopped:
         when = "for both lines stop each guest that has it first: a running one loses it at once"
-    instead = ", instead of its arguments" if disk.platform is Platform.QEMU else ""
+    alone = disk.platform is Platform.QEMU and disk.whole is None
+    instead = ", instead of its arguments" if alone else ""
     node = f"; run it on node {sanitise_line(change.node)}" if change.node else ""
     return f"{when}{instead}{node}"
 

@@ -1,0 +1,58 @@
+"""Disks in the `args` of a guest of Proxmox VE: `qm set` takes all arguments at once."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
+
+DRIVE = "-drive file=/srv/x.raw,format=raw,if=none,id=d1,cache={} -device virtio-blk-pci,drive=d1"
+NODE = "-blockdev driver=file,node-name=f,filename=/srv/x.raw,{} -device 'virtio-blk-pci,drive=f'"
+
+
+def conf(args: str) -> GuestText:
+    return GuestText(f"args: {args}\nmemory: 512\nname: a\n", "105.conf")
+
+
+@pytest.mark.parametrize(
+    ("args", "to", "new"),
+    [
+        (DRIVE.format("unsafe") + " -cpu host", "raw/none", DRIVE.format("none") + " -cpu host"),
+        (DRIVE.format("unsafe,aio=threads"), "raw/none",
+         DRIVE.replace("cache={}", "aio=threads,cache=none")),
+        (DRIVE.format("none"), "raw/none/virtio:aio=native",
+         DRIVE.replace("{}", "none,aio=native")),
+        (NODE.format("cache.no-flush=on"), "raw/writeback",
+         NODE.format("cache.direct=off,cache.no-flush=off")),
+    ],
+)  # fmt: skip
+def test_the_line_sets_all_arguments_of_the_guest(args: str, to: str, new: str) -> None:
+    (disk,) = read_guests([conf(args)])
+    change = change_of(disk, parse_path(to))
+    assert shlex.split(change.undo) == ["qm", "set", "105", "--args", args]
+    *command, text = shlex.split(change.paste)
+    assert command == ["qm", "set", "105", "--args"]
+    assert shlex.split(text) == shlex.split(new)
+    (changed,) = read_guests([conf(text)])
+    assert changed.path == parse_path(to)
+
+
+def test_the_other_disks_stay_as_they_are() -> None:
+    other = " -drive file=/srv/o.raw,format=raw,if=virtio,cache=unsafe"
+    disks = {disk.target: disk for disk in read_guests([conf(DRIVE.format("unsafe") + other)])}
+    change = change_of(disks["d1"], parse_path("raw/none"))
+    after = {disk.target: disk for disk in read_guests([conf(shlex.split(change.paste)[-1])])}
+    assert str(after["d1"].path) == "raw/none"
+    assert after["virtio0"].path == disks["virtio0"].path
+
+
+def test_what_no_word_sets_is_said() -> None:
+    (disk,) = read_guests([conf(DRIVE.format("unsafe"))])
+    with pytest.raises(NotChangeableError, match="no one word of the guest's args") as refused:
+        change_of(disk, parse_path("raw/none/virtio:iothread=on"))
+    assert "`qm set 105 --args` takes all arguments" in str(refused.value.hint)
