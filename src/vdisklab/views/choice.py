@@ -76,7 +76,10 @@ def headline(choice: PathChoice) -> str:
             )
         case _:
             assert_never(choice.verdict)
-    return f"{text}{_over_hosts(choice)}"
+    if choice.hosts is None:
+        return text
+    # A path may be the best of the mean host and behind on some hosts, which stands below.
+    return f"{text}, on average over {counted(choice.hosts, 'host')}"
 
 
 def _by(choice: PathChoice) -> str:

@@ -349,3 +349,10 @@ def test_what_most_races_take_is_said_only_if_it_is_less() -> None:
     assert "at most 2 h" in cost
     stake = dict(verdict_lines(replace(CHOICE, verdict=ChoiceVerdict.KEEP, surer=surer), {}))
     assert "takes at most 2 h" in stake["At stake"]
+
+
+def test_an_answer_over_hosts_is_of_their_mean_and_not_of_each() -> None:
+    """Read once, `the best, on 9 hosts` was the best on each of them."""
+    found = headline(replace(BEST, hosts=9))
+    assert found == "Use raw/none: it is the best of 6 paths (95 %), on average over 9 hosts"
+    assert len(short_headline(replace(BEST, hosts=9))) <= MOST_CHARACTERS
