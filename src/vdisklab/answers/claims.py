@@ -243,8 +243,8 @@ def answer_claims(
     for name in (*ids, *measured):
         error = joined.add(results.campaign(name))
         if error is not None:
-            known = any(said.startswith(f"{name} ") for said in left_out)
-            left_out = left_out if known else (*left_out, f"{name} ({error})")
+            is_said = any(said.startswith(f"{name} ") for said in left_out)
+            left_out = left_out if is_said else (*left_out, f"{name} ({error})")
         elif name not in ids:
             ids = (*ids, name)
     return evaluate_claims(load(results, ids), files, requested, left_out)

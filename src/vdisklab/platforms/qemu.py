@@ -508,9 +508,8 @@ def _change_of_whole(
 def _with_cache(argv: Sequence[str], wanted: DiskPath) -> Iterator[list[str]]:
     """The arguments with the cache mode of a path in the word of one -drive or -blockdev, or of all
     -blockdev, whose chain has it twice: without and with its aio (qemu(1))."""
-    flags = {"-drive": [f"cache={wanted.cache}"], "-blockdev": []}
-    for flag, on in (("direct", wanted.cache.direct), ("no-flush", wanted.cache.no_flush)):
-        flags["-blockdev"].append(f"cache.{flag}={'on' if on else 'off'}")
+    modes = (("direct", wanted.cache.direct), ("no-flush", wanted.cache.no_flush))
+    of_node = [f"cache.{flag}={'on' if on else 'off'}" for flag, on in modes]
     aio = wanted.attachment.option("aio")
     of_mode = {
         place: option.lstrip("-")
@@ -527,7 +526,8 @@ def _with_cache(argv: Sequence[str], wanted: DiskPath) -> Iterator[list[str]]:
                     for part in made[place].split(",")
                     if not part.startswith(("cache=", "cache.", *(["aio="] if more else [])))
                 )
-                made[place] = ",".join((*kept, *flags[f"-{of_mode[place]}"], *more))
+                mode = of_node if place in nodes else [f"cache={wanted.cache}"]
+                made[place] = ",".join((*kept, *mode, *more))
             yield made
 
 
