@@ -19,6 +19,7 @@ from vdisklab.path.architecture import ARCHITECTURES, X86_64, Architecture
 from vdisklab.path.named_target import names_device
 from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, is_variable, one_of, refused_word
+from vdisklab.platforms.unknown_words import is_replaced, parts_of, unknown_in
 from vdisklab.units import whole_number
 
 Settings = Mapping[str, Any]
@@ -39,7 +40,10 @@ _ALONE = re.compile(
 
 _OPTION = re.compile("--?[a-z]")
 _SHELL = re.compile(r"[;&|<>]|[0-9]?>+.*|&&|\|\|")
-_UNKNOWN_WORD = re.compile(r"[$`]")
+_UNKNOWN_WORD = re.compile(r"[$`]|\{\{")
+
+UNKNOWN = "$"
+"""The key of the words in a list of options that may be further options."""
 
 
 MOST_CHANGES = 250
@@ -55,7 +59,7 @@ _VIRT = re.compile(r"(?:^|[ ,=])virt(?:[-,. ]|$)")
 _OTHER_MEDIA = ("floppy", "pflash")
 _OWN_KEYS = re.compile(
     "if|id|media|index|bus|unit|cache|aio|format|file|snapshot|readonly|read-only|werror|rerror|"
-    "serial|copy-on-read|discard|detect-zeroes|throttling|group|addr|driver|filename|"
+    r"\$|serial|copy-on-read|discard|detect-zeroes|throttling|group|addr|driver|filename|"
     "(throttling[.])?(i?ops|bps)([-_].*)?"
 )
 """The options of a -drive that are not its node's own."""
@@ -89,10 +93,16 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
     """`driver,key=value,a.b=on` as nested settings; a value without a key is that of `first`.
 
     Two commas stand for one (qemu-option.c). A key that has a value and members keeps its value
-    under the empty name: `cache=none,cache.direct=off`.
+    under the empty name: `cache=none,cache.direct=off`. Words that may be further options are
+    those of UNKNOWN.
     """
     settings: dict[str, Any] = {}
-    for number, part in enumerate(_parts(text)):
+    for number, spelled in enumerate(parts_of(text)):
+        unknown, part = unknown_in(spelled, is_first=number == 0)
+        if unknown:
+            settings.setdefault(UNKNOWN, []).append(unknown)
+        if not part:
+            continue
         key, equals, value = part.partition("=")
         if not equals:
             if number:
@@ -111,18 +121,6 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
         else:
             inner[last] = value
     return settings
-
-
-def _parts(text: str) -> Iterator[str]:
-    start = position = 0
-    while (position := text.find(",", position)) >= 0:
-        if text.startswith(",,", position):
-            position += 2
-            continue
-        yield text[start:position].replace(",,", ",")
-        position += 1
-        start = position
-    yield text[start:].replace(",,", ",")
 
 
 def json_object(text: str) -> dict[str, Any] | None:
@@ -184,6 +182,8 @@ class Arguments:
     groups: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Why QEMU does not start, and the way out, by what is `unread`."""
+    doubt: str = ""
+    """Why all disks may have other settings, as a clause; empty if they have these."""
 
     @property
     def machine(self) -> str:
@@ -232,8 +232,16 @@ def arguments_of(argv: Sequence[str], program: str = "") -> Arguments:
     refused = {drive.problem: drive.refused for drive in drives if drive.problem and drive.refused}
     return Arguments(
         options, nodes, frozenset(defaults), devices, objects, tuple(unread), program, sockets,
-        groups, refused,
+        groups, refused, _doubt(options),
     )  # fmt: skip
+
+
+def _doubt(options: Iterable[tuple[str, str]]) -> str:
+    """Why -set and -global may change any disk; empty if they change those that they name."""
+    for flag, value in options:
+        if flag in ("set", "global") and is_replaced(value.partition("=")[0]):
+            return f"-{flag} {value[:_SHOWN]} may change it, whose words are not known"
+    return ""
 
 
 def few_changes(argv: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -277,8 +285,11 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
             )
         elif flag in FIRST_KEYS and value.startswith("{") and json_object(value) is None:
             yield f"the JSON after -{flag} cannot be read, and may describe a disk"
+        elif is_replaced(flag):
+            yield f"a shell puts an option in place of -{flag}, which may describe a disk"
         elif flag in _WHOLE_WORDS and _UNKNOWN_WORD.match(value):
-            yield f"a shell puts arguments in place of {value}, which may describe a disk"
+            more = "" if flag else ", and may change the others (-snapshot, -global)"
+            yield f"a shell puts arguments in place of {value}, which may describe a disk{more}"
         elif " " in flag:
             yield f"QEMU does not know the one argument '-{flag}', which may describe a disk"
         elif flag in ("sd", "mtdblock", "usbdevice") and (flag != "usbdevice" or "disk:" in value):
@@ -394,7 +405,8 @@ def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive
         else:
             continue
         interface = str(settings.get("if", usual))
-        media = "hd" if settings.get("media", "disk") == "disk" else "cd"
+        said = settings.get("media", "disk")
+        media = "hd" if said == "disk" or is_variable(said) else "cd"
         number = whole_number(str(settings.get("index", used[interface])))
         if number is None:  # QEMU does not start with it
             problem = f"the index {settings['index']!r} of its -drive is not a number"
@@ -494,6 +506,8 @@ def _node(options: Settings, name: str) -> dict[str, Any]:
             "read-only", options.get("readonly", format_node.get("read-only"))
         ),
     }
+    if UNKNOWN in options:
+        node[UNKNOWN] = options[UNKNOWN]
     if "aio" in options:
         node["aio"] = str(options["aio"])
     return node

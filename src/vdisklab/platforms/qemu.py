@@ -208,7 +208,7 @@ def _disks_of_command(
     doubts = _Environment(others, if_set) if if_set else None
     unlocked = {name for each in command.argv if _UNLOCKED.search(each) for name in _files_in(each)}
     for disk in disks:
-        doubt = command.doubt or ("" if doubts is None else doubts.of(disk))
+        doubt = command.doubt or disk.may_differ or ("" if doubts is None else doubts.of(disk))
         yield replace(
             disk, lost_below=lost or disk.lost_below, may_differ=doubt,
             unlocked=disk.source in unlocked, changed_at=where,
@@ -251,7 +251,15 @@ class _Environment:
             unread = self._unread.get(disk.target)
             return self._of_any if unread is None else _by_environment(unread)
         settings, set_so = (
-            (each.path, each.problem, each.limits, each.ignored_errors, each.transient, each.probed)
+            (
+                each.path,
+                each.problem,
+                each.limits,
+                each.ignored_errors,
+                each.transient,
+                each.probed,
+                each.may_differ,
+            )
             for each in (disk, same)
         )
         return "" if settings == set_so else self._of_any

@@ -21,6 +21,7 @@ from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat
 from vdisklab.platforms import network, reading
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import (
+    UNKNOWN,
     Arguments,
     Settings,
     arguments_of,
@@ -71,6 +72,9 @@ _MEDIA = re.compile(r".*-cd|floppy|isa-fdc|.*pflash.*")
 """A CD-ROM and a floppy, and what the firmware keeps its settings in."""
 
 _DEEPEST = 250  # nodes of one disk
+_MOST_WORDS = 3
+"""Unknown words that are shown."""
+
 _FILTERS = ("throttle", "copy-on-read", "preallocate", "compress")
 """The filters that pass reads, writes and flushes on."""
 
@@ -86,7 +90,7 @@ _PLAIN_PROPERTIES = re.compile(
     "report-discard-granularity|queue_reset|vectors|x-.*|write-cache|werror|rerror|"
     "num-queues|queue-size|num_queues|virtqueue_size|max_ioqpairs|packed|iothread.*|"
     "logical_block_size|physical_block_size|discard_granularity|min_io_size|opt_io_size|"
-    "legacy|config-wce|chardev|scsi-id|detached|msos-desc|commandlog"
+    "legacy|config-wce|chardev|scsi-id|detached|msos-desc|commandlog|" + re.escape(UNKNOWN)
 )
 """The properties of a device that are read, and those that change neither speed nor safety."""
 
@@ -100,7 +104,7 @@ _NODE_KEYS = re.compile(
     "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
     "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
     "l2-cache-size|refcount-cache-size|discard-no-unref|lazy-refcounts|probed|limits|group|snapshot|copy-on-read|throttling|"
-    "pr-manager|x-.*|offset|size|fd|boot|trans"
+    "pr-manager|x-.*|offset|size|fd|boot|trans|" + re.escape(UNKNOWN)
 )
 
 _SERVER_KEYS = re.compile(
@@ -359,7 +363,23 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         shareable=is_on(device.get("share-rw")),
         ignored_errors=reading.ignored_errors(*policy),
         by_policy=reading.policy_path(bus, *policy) if path is None and bus is not None else None,
+        may_differ=_may_differ(chain, (device, owner), arguments),
     )
+
+
+def _may_differ(
+    chain: Sequence[Settings], devices: Sequence[Settings], arguments: Arguments
+) -> str:
+    """Why a disk may have other settings than its arguments say, as a clause: they have words that
+    may be further options. Empty if they have none."""
+    thrown = chain[0].get("snapshot")
+    if reading.is_variable(thrown):
+        return f"snapshot={thrown} may throw its writes away"
+    for nodes, what in ((chain, "its cache mode"), (devices, "its write cache")):
+        unknown = dict.fromkeys(word for node in nodes for word in node.get(UNKNOWN, ()))
+        if unknown:
+            return f"{' and '.join(islice(unknown, _MOST_WORDS))} may set {what}"
+    return arguments.doubt
 
 
 def _refused_aio(

@@ -699,11 +699,16 @@ def _with_shells(commands: Iterable[tuple[list[str], str]]) -> Iterator[tuple[li
             yield argv, end == "|" and PurePath(reader).name in _SHELLS
 
 
+def _as_one_word(substitution: re.Match[str]) -> str:
+    """A substitution without blanks, and without quotes, which would end those around it."""
+    return re.sub(r"\s", "␣", re.sub(r'\\?"', "", substitution[0]))
+
+
 def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
     """The raw words of each command, and what ends it; the assignment of an array is one, with
     _ARRAY before each of the array's words."""
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
-    text = _SUBSTITUTION.sub(lambda match: re.sub(r"\s", "␣", match[0]), text)  # one word
+    text = _SUBSTITUTION.sub(_as_one_word, text)
     argv: list[str] = []
     file_follows = False
     for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text.replace(_ARRAY, " "))):

@@ -510,6 +510,86 @@ def test_a_flag_of_a_variable_is_unknown_and_not_off(drive: str, flag: str) -> N
     assert f"its cache.no-flush is {flag}, a variable" in (disk.problem or "")
 
 
+UNREAD = [
+    ("$OPTS", "$OPTS"),
+    ("${OPTS}", "${OPTS}"),
+    ("$(cat /etc/vm/opts)", "$(cat /etc/vm/opts)"),
+    ("`cat /etc/vm/opts`", "`cat /etc/vm/opts`"),
+    ('"$(IFS=,; echo "cache=unsafe")"', "$(IFS=,; echo cache=unsafe)"),
+    ('"$@"', "$@"),
+    ('"$*"', "$*"),
+    ("$3", "$3"),
+    ("${MORE[*]}", "${MORE[*]}"),
+    ("${MODE:+cache=$MODE,x=y}", "${MODE:+cache=$MODE,x=y}"),
+    ("$KEY=unsafe", "$KEY"),
+    ("cache.$KEY=on", "$KEY"),
+]
+ON_NODES = (
+    "-blockdev driver=file,node-name=f,filename=/a.raw%s -blockdev driver=raw,node-name=d,file=f%s "
+    "-device virtio-blk-pci,drive=d%s"
+)
+
+
+@pytest.mark.parametrize(("spelled", "said"), UNREAD)
+@pytest.mark.parametrize("place", ["%s,if=virtio", "if=virtio,%s", "if=virtio,cache=none,%s"])
+def test_unknown_words_in_a_list_of_options_leave_the_disk_in_doubt(
+    spelled: str, said: str, place: str
+) -> None:
+    drive = f"file=/a.raw,format=raw,{place.replace('%s', spelled)}"
+    disk, other = read(f"qemu-system-x86_64 -drive {drive} {DISK.format('/b.raw', 'none')}\n")
+    assert (disk.source, disk.may_differ) == ("/a.raw", f"{said} may set its cache mode")
+    assert (str(other.path), other.may_differ) == ("raw/none", "")
+
+
+@pytest.mark.parametrize("spelled", ["$MORE", "${MORE:+,$MORE}", "$(more)"])
+@pytest.mark.parametrize(
+    "drive",
+    ["format=raw,if=virtio{0}", "if=virtio,format=raw{0}", "if=virtio,format=raw,cache=none{0}",
+     "if=virtio,format=raw,media=disk{0}", "if=virtio,format=raw,file=/a.raw{0}"],
+)  # fmt: skip
+def test_words_at_the_end_of_an_option_may_be_further_ones(drive: str, spelled: str) -> None:
+    (disk,) = read(f"qemu-system-x86_64 -drive file=/a.raw,{drive.replace('{0}', spelled)}\n")
+    assert disk.source == "/a.raw"
+    assert disk.may_differ == f"{spelled} may set its cache mode"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (ON_NODES % (",$O", "", ""), "$O may set its cache mode"),
+        (ON_NODES % ("", ",$(o)", ""), "$(o) may set its cache mode"),
+        (ON_NODES % ("", "", ",${O}"), "${O} may set its write cache"),
+        (ON_NODES % ("", "", "") + " -global $O", "-global $O may change it"),
+        (ON_NODES % ("", "", "") + " -global virtio-blk-pci.$O", "-global virtio-blk-pci.$O may"),
+        ("-drive file=/a.raw,if=virtio,format=raw,id=d -set drive.$O", "-set drive.$O may change"),
+        ("-drive file=/a.raw,if=virtio,format=raw,id=d -set drive.d.$O", "$O may set its cache"),
+        ("-drive file=/a.raw,if=virtio,format=raw,snapshot=$O", "snapshot=$O may throw its writes"),
+    ],
+)
+def test_unknown_words_are_in_doubt_in_each_argument_that_changes_a_disk(
+    arguments: str, said: str
+) -> None:
+    (disk,) = read(f"qemu-system-x86_64 -m 1G {arguments}\n")
+    assert disk.source == "/a.raw"
+    assert disk.may_differ.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "words", ["$MORE", '"$@"', '"${MORE[@]}"', "$(more)", "-$KIND x", "-$KIND"]
+)
+def test_an_unknown_argument_has_a_row_of_its_own(more: str) -> None:
+    disk, other = read(f"qemu-system-x86_64 {DISK.format('/a.raw', 'none')} {more}\n")
+    assert str(disk.path) == "raw/none"
+    assert (other.target, other.path) == ("?", None)
+    assert "a shell puts" in (other.problem or "")
+
+
+@pytest.mark.parametrize("name", ["/srv/$VM.raw", "$DIR/a.raw", "$(image a b).raw", "$IMAGE"])
+def test_a_name_of_a_file_with_unknown_words_is_one_value(name: str) -> None:
+    (disk,) = read(f"qemu-system-x86_64 {DISK.format(name, 'none')}\n")
+    assert (str(disk.path), disk.may_differ) == ("raw/none", "")
+
+
 def test_a_flag_that_the_environment_may_set_is_in_doubt() -> None:
     (disk,) = read(
         "NF=${NOFLUSH:-off}\nqemu-system-x86_64 -drive "
