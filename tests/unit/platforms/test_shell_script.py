@@ -574,9 +574,7 @@ def test_unknown_words_are_in_doubt_in_each_argument_that_changes_a_disk(
     assert disk.may_differ.startswith(said)
 
 
-@pytest.mark.parametrize(
-    "words", ["$MORE", '"$@"', '"${MORE[@]}"', "$(more)", "-$KIND x", "-$KIND"]
-)
+@pytest.mark.parametrize("more", ["$MORE", '"$@"', '"${MORE[@]}"', "$(more)", "-$KIND x", "-$KIND"])
 def test_an_unknown_argument_has_a_row_of_its_own(more: str) -> None:
     disk, other = read(f"qemu-system-x86_64 {DISK.format('/a.raw', 'none')} {more}\n")
     assert str(disk.path) == "raw/none"
