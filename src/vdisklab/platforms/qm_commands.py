@@ -146,11 +146,14 @@ def _of_qm(verb: str, rest: Sequence[str]) -> _GuestCommand:
 
 
 def _options(argv: Sequence[str]) -> Mapping[str, str]:
+    """The options and their values: a word that begins with a dash is the next option, unless it is
+    more than one word, or that of `args`, whose own words are options (qm(1), `--args`)."""
     options: dict[str, str] = {}
     rest = list(argv)
     while rest:
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
-        if not equals and rest and not re.match(r"--?[a-z]", rest[0]):
+        is_whole = name == "args" or (rest and re.search(r"\s", rest[0]))
+        if not equals and rest and (is_whole or not re.match(r"--?[a-z]", rest[0])):
             value = rest.pop(0)
         if re.fullmatch(r"[a-z][a-z0-9_-]*", name):
             options[name] = value

@@ -56,3 +56,29 @@ def test_what_no_word_sets_is_said() -> None:
     with pytest.raises(NotChangeableError, match="no one word of the guest's args") as refused:
         change_of(disk, parse_path("raw/none/virtio:iothread=on"))
     assert "`qm set 105 --args` takes all arguments" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "qm create 105 --name a --args '{}'\n",
+        "qm create 105 --name a\nqm set 105 --args '{}' --memory 2048\n",
+        "qm create 105 --name a\nqm set 105 -args='{}'\n",
+        "qm create 105 --name a\nqm set 105 --args '-nodefaults'\nqm set 105 --args '{}'\n",
+        'qm create 105 --name a\nA="{}"; qm set 105 --args "$A"\n',
+        "pvesh create /nodes/n/qemu --vmid 105 --name a --args '{}'\n",
+    ],
+)
+def test_a_script_gives_the_arguments_of_a_conf(script: str) -> None:
+    args = DRIVE.format("unsafe")
+    (disk,) = read_guests([GuestText(script.format(args), "make.sh")])
+    (same,) = read_guests([conf(args)])
+    assert (disk.path, disk.target, disk.guest, disk.domain) == (same.path, "d1", "105", "a")
+    assert shlex.split(change_of(disk, parse_path("raw/none")).undo)[-1] == args
+
+
+def test_an_option_without_a_value_is_followed_by_the_next() -> None:
+    """A disk behind it is not its value."""
+    script = "qm create 105 --onboot --virtio0 /srv/x.raw,cache=unsafe --args -nodefaults\n"
+    (disk,) = read_guests([GuestText(script, "make.sh")])
+    assert (disk.target, disk.drops_flushes) == ("virtio0", True)
