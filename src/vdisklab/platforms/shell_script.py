@@ -52,6 +52,7 @@ is a placeholder that a person wrote, not a redirection."""
 _SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "declare", "readonly", "typeset")
+_LOCAL = ("local", "declare", "typeset")
 _KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "coproc")
 _BRANCHES = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 _TESTS = ("[", "[[", "test")
@@ -64,8 +65,9 @@ _TELLS = frozenset(
 )  # fmt: skip
 """Programs whose arguments name other programs, and do not start them."""
 
-_MOST_VALUES = 4
-"""Values of one variable, as branches of a script set them: a command is read with each."""
+_MOST_VALUES = 8
+"""Values of one variable, as branches of a script set them: a command is read with each. One that
+may have more is not known."""
 
 _MOST_TURNS = 20_000
 _MOST_FILES, _MOST_NAMED = 20, 3
@@ -86,6 +88,9 @@ _RANGE = re.compile(
     r"(?P<before>[^{}]*)\{(?P<from>[0-9]{1,4})\.\.(?P<to>[0-9]{1,4})\}(?P<after>[^{}]*)"
     r"|\$\(seq␣(?:(?P<seq>[0-9]{1,4})␣)?(?P<last>[0-9]{1,4})\)"
 )
+_Values = tuple[tuple[str, ...], ...]
+"""A variable's possible values, each as words."""
+
 _Raw = tuple[list[str], bool]
 """A command's words as written, and True if a shell runs what it prints."""
 
@@ -168,6 +173,15 @@ def sourced_files(text: str) -> tuple[str, ...]:
     return tuple(islice((name for name in reader.unknown if "$" not in name), _MOST_FILES))
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """The variables that a call of a function has set: what they had `before`, and those that end
+    with it."""
+
+    before: dict[str, tuple[_Values | None, tuple[str, ...]]] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+
+
 @dataclass(slots=True)
 class _Reader:
     """`values` has each variable's possible values, each as words; none for one that is too long.
@@ -181,9 +195,10 @@ class _Reader:
     got their values after the last of these. `in_loop` are the commands of an open loop, each of
     which is read once; `turns` is how many may still be. `called` has the first word of each
     command, `functions` the bodies of those among them that the text defines, of which `to_keep`
-    commands may still be kept, `entered` those that were read, and `calls` the calls that are
-    open. `by_environment` has the words of variables as `opened` spells them: with the defaults of
-    unset variables not taken.
+    commands may still be kept, `entered` those that were read, `calls` the calls that are open, and
+    `open_calls` what each of them has set. `by_environment` has the words of variables as `opened`
+    spells them: with the defaults of unset variables not taken. `maybe_unset` are the names that
+    only a branch has set.
     """
 
     files: Mapping[str, str]
@@ -207,6 +222,8 @@ class _Reader:
     to_keep: int = _MOST_TURNS
     entered: set[str] = field(default_factory=set)
     calls: list[list[str]] = field(default_factory=list)
+    open_calls: list[_OpenCall] = field(default_factory=list)
+    maybe_unset: set[str] = field(default_factory=set)
     by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
     opened: bool = False
 
@@ -320,17 +337,44 @@ class _Reader:
         self.calls.append([name, *passed])
         self.in_order += 1
         self.entered.add(name)
-        for argv in each:
+        branches, may_hold = self.branches, self.branches > 0 or self.after_test
+        for number, argv in enumerate(each):
             self.turns -= 1 + len(body)
             if self.turns < 0:
                 break
             self._give(_PARAMETERS, None if _shifts_in_loop(body) else (argv,), by_environment)
             (self.settled.add if is_sure else self.settled.discard)(_PARAMETERS)
+            self.branches, self.after_test = 0, False  # what its body sets holds in its body
+            self.open_calls.append(_OpenCall())
             yield from body
+            self._leave(may_hold=may_hold or number > 0)
+        self.branches, self.after_test = branches, False
         self.in_order -= 1
         self.calls.pop()
         for key, values, opened in kept:
             self._give(key, values, opened or ())
+
+    def _leave(self, *, may_hold: bool) -> None:
+        """Ends a call: its local variables have the values from before it, the others those that it
+        gave them, beside the values from before it if the call may hold or not."""
+        done = self.open_calls.pop()
+        for name, (values, opened) in done.before.items():
+            if name in done.local:
+                self._give(name, values, opened)
+                continue
+            for outer in self.open_calls[-1:]:
+                outer.before.setdefault(name, (values, opened))
+            if may_hold:
+                now = self.values.get(name, ())
+                self._give(name, _either(values, now), self.by_environment.get(name, ()))
+                self._may_be_unset(name, before=values)
+
+    def _may_be_unset(self, name: str, *, before: _Values | None) -> None:
+        """Notes that a branch has set a variable, which had no value before it."""
+        self.settled.discard(name)
+        if before is None:
+            self.maybe_unset.add(name)
+        self.most = max(self.most, len(self.values.get(name, ())) + 1)
 
     def _give(
         self, name: str, values: tuple[tuple[str, ...], ...] | None, by_environment: tuple[str, ...]
@@ -412,7 +456,12 @@ class _Reader:
             self.looks_for_file = not {"-f", "-r", "-e", "-s"}.isdisjoint(rest)
         declared = bool(rest) and rest[0] in _DECLARES
         exports = declared and rest[0] == "export"
+        if rest[:1] == ["unset"]:
+            for name in filter(re.compile(r"[A-Za-z_]\w*").fullmatch, rest[1:]):
+                self._assign(name, _ARRAY, more=False, may_hold=may_hold)
+            return
         if declared:
+            self._declare(rest)
             rest = [word for word in rest[1:] if not word.startswith("-")]
         if len(rest) > 1 and rest[0] in (".", "source"):
             maybe = self.branches > 0 or (may_hold and not self.looks_for_file)
@@ -427,10 +476,22 @@ class _Reader:
             if exports:
                 self.exported[match[1]] = " ".join(next(iter(self.values[match[1]]), ()))
 
+    def _declare(self, command: Sequence[str]) -> None:
+        """Notes the variables that end with the open call."""
+        if command[0] not in _LOCAL or not self.open_calls or "-g" in command:
+            return
+        call = self.open_calls[-1]
+        for word in command[1:]:
+            name = re.split(r"\+?=", word)[0]
+            call.before.setdefault(name, (self.values.get(name), self.by_environment.get(name, ())))
+            call.local.add(name)
+
     def _entered(self, raw: Sequence[str]) -> list[str]:
         """A command's words after its keywords; counts the branches that they open and end."""
-        self.branches = max(0, self.branches + _BRANCHES.get(raw[0], 0))
-        return _after_keywords(raw)
+        rest = _after_keywords(raw)
+        opening = [*takewhile(_KEYWORDS.__contains__, raw), *rest[:1]]  # `then if …`
+        self.branches = max(0, self.branches + sum(_BRANCHES.get(word, 0) for word in opening))
+        return rest
 
     def _with_values(
         self, raw: Sequence[str], assigned: Sequence[re.Match[str]]
@@ -471,9 +532,14 @@ class _Reader:
                 return tuple(word for part in raw[1:].split(_ARRAY) for word in self.expand(part))
             return (" ".join(self.expand(f'"{raw}"' if _PLAIN.fullmatch(raw) else raw)),)
 
-        new = tuple(dict.fromkeys(self._each(expanded)))
+        each = tuple(self._each(expanded))
+        new = tuple(dict.fromkeys(each))
         opened = self._open(expanded)
-        before = self.values.get(name, ())
+        had = self.values.get(name)
+        before = had or ()
+        if name != _PARAMETERS and not more:  # what is added stays: disks
+            for call in self.open_calls[-1:]:
+                call.before.setdefault(name, (had, self.by_environment.get(name, ())))
         sure = (
             self.read <= self.settled and not may_hold and not (more and name not in self.settled)
         )
@@ -483,16 +549,18 @@ class _Reader:
             old, added = self.by_environment.get(name, (before or ((),))[0]), opened or new[0]
             opened = old + added if is_array else ("".join((*old, *added)),)
         if more:
-            last = new[0]
-            new = tuple(
-                old + last if is_array else ("".join((*old, *last)),) for old in before or ((),)
-            )
+            longer = dict.fromkeys(_longer(before or ((),), each, is_array=is_array))
+            overrides = may_hold and not is_array and re.search(r"\s-|^-", raw) is None
+            new = _either(had, tuple(longer)) if overrides else tuple(longer)
         elif may_hold or not (in_order or re.search(rf"\$\{{?{name}\b", raw)):
-            new = tuple(dict.fromkeys((*before, *new)))[-_MOST_VALUES:]
+            new = _either(had if may_hold else before or None, new)
         fits = sum(len(word) for value in new for word in value) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
         self._give(name, new if fits else (), opened if fits else ())
         self.most = max(self.most, len(new))
+        self.maybe_unset.discard(name)
+        if may_hold:
+            self._may_be_unset(name, before=had)
         self.used.discard(name)
 
     def expand(self, raw: str) -> list[str]:
@@ -554,6 +622,9 @@ class _Reader:
         if not values:
             default = match["default"] if variable not in self.values else None
             return [spelled if default is None or self.opened else self._default(default)]
+        has_other = match["default"] is not None or match["instead"] is not None
+        if has_other and variable in self.maybe_unset:
+            values = (*values, ())
         value = values[min(self.choice, len(values) - 1)]
         if self.opened:
             value = self.by_environment.get(variable, value)
@@ -583,7 +654,28 @@ class _Reader:
         joins = match["all"] == "[*]" or (match["name"] or match["plain"]) == "*"
         if is_list and not (joins and quoted):
             return value
-        return [" ".join(value)] if is_list else value[:1]
+        return [self._between().join(value)] if is_list else value[:1]
+
+    def _between(self) -> str:
+        """What stands between the words of `"$*"`: the first character of IFS."""
+        character = "".join(next(iter(self.values.get("IFS", ())), ()))[:1]
+        return character if character in (",", ":", ";", "/", "|") else " "
+
+
+def _either(before: _Values | None, new: _Values) -> _Values:
+    """The values of a variable that has those before or new ones; none if they are too many, or
+    were."""
+    if before == ():
+        return before
+    both = tuple(dict.fromkeys((*(before or ()), *new)))
+    return both if len(both) <= _MOST_VALUES else ()
+
+
+def _longer(before: _Values, each: _Values, *, is_array: bool) -> Iterator[tuple[str, ...]]:
+    """The values to which others are added, for each choice of values."""
+    for choice, added in enumerate(each):
+        old = before[min(choice, len(before) - 1)]
+        yield old + added if is_array else ("".join((*old, *added)),)
 
 
 def _parameter(

@@ -510,6 +510,87 @@ def test_a_flag_of_a_variable_is_unknown_and_not_off(drive: str, flag: str) -> N
     assert f"its cache.no-flush is {flag}, a variable" in (disk.problem or "")
 
 
+ADDED = "-drive file=$f,format=raw,if=virtio,cache=$c"
+CALLS = """#!/bin/bash
+Q=(qemu-system-x86_64 -name vm)
+add() {{
+  {0}
+  Q+=({1})
+}}
+add /a none
+{2}
+exec "${{Q[@]}}"
+"""
+
+
+@pytest.mark.parametrize("given", ["local f=$1 c=$2", "f=$1; c=$2", "local f=$1\n  declare c=$2"])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "if true; then\n  add /b unsafe\n  add /c writeback\nfi",
+        'case "$1" in\n  x) add /b unsafe ;;\n  *) add /c writeback ;;\nesac',
+        "if x; then :; else add /b unsafe; fi; add /c writeback",
+        "[ -e x ] && add /b unsafe\nwhile :; do if x; then add /c writeback; fi; done",
+        "more() { add /b unsafe; add /c writeback; }\nif x; then more; fi",
+    ],
+)
+def test_a_call_in_a_branch_has_the_words_of_this_call(given: str, calls: str) -> None:
+    disks = read(CALLS.format(given, ADDED, calls))
+    assert [f"{disk.source} {disk.path}" for disk in disks] == [
+        "/a raw/none", "/b raw/unsafe", "/c raw/writeback"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "C=unsafe\nslow() { C=none; }\nif x; then slow; fi",
+        "C=none\nfast() { C=unsafe; }\ncase $1 in fast) fast ;; esac",
+        "X=none; [ $1 ] && X=unsafe\nsetc() { C=$1; }\nsetc $X",
+        "mode() { if [ $1 = fast ]; then C=unsafe; else C=none; fi; }\nmode $1",
+        "while :; do if x; then C=unsafe; else C=none; fi; done",
+        "C=unsafe; [ $SAFE ] && C+=,cache=none",
+        "[ $FAST ] && C=none\nC=${C:-unsafe}",
+        "C=none; unset C; C=${C:-unsafe}",
+    ],
+)
+def test_a_value_that_a_branch_may_set_is_beside_the_one_before(before: str) -> None:
+    arguments = "qemu-system-x86_64 -drive file=/a.raw,format=raw,if=virtio,cache=$C"
+    text = f'{before}\nQ=({arguments})\nQ+=(-m 1G)\nexec "${{Q[@]}}"\n'
+    assert {disk.path.cache for disk in read(text) if disk.path} == {
+        CacheMode.NONE, CacheMode.UNSAFE
+    }  # fmt: skip
+
+
+def test_each_value_of_a_variable_reaches_the_arguments_that_it_is_added_to() -> None:
+    text = (
+        "C=none; [ $FAST ] && C=unsafe\nQ=(qemu-system-x86_64)\n"
+        'Q+=(-drive file=/a.raw,format=raw,if=virtio,cache=$C)\nexec "${Q[@]}"\n'
+    )
+    assert {str(disk.path) for disk in read(text)} == {"raw/none", "raw/unsafe"}
+
+
+def test_a_local_variable_ends_with_its_call() -> None:
+    command = f"qemu-system-x86_64 {DISK.format('/a.raw', '$C')}"
+    (disk,) = read(f"C=unsafe\nf() {{ local C=none; }}\nf\n{command}\n")
+    assert str(disk.path) == "raw/unsafe"
+
+
+def test_a_variable_of_more_values_than_are_read_is_not_known() -> None:
+    arms = "\n".join(
+        f"  {n}) O=serial=s{n},cache={'none' if n else 'unsafe'} ;;" for n in range(12)
+    )
+    text = f"case $1 in\n{arms}\nesac\nqemu-system-x86_64 -drive file=/a,format=raw,if=virtio,$O\n"
+    (disk,) = read(text)
+    assert disk.may_differ == "$O may set its cache mode"
+
+
+def test_the_words_of_an_array_are_joined_by_ifs() -> None:
+    text = "IFS=,\nO=(if=virtio serial=x cache=unsafe)\nqemu-system-x86_64 -drive"
+    (disk,) = read(f'{text} "file=/a.raw,format=raw,${{O[*]}}"\n')
+    assert str(disk.path) == "raw/unsafe"
+
+
 UNREAD = [
     ("$OPTS", "$OPTS"),
     ("${OPTS}", "${OPTS}"),
