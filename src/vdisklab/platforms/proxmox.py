@@ -127,6 +127,10 @@ _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QE
 _FEWEST_QUEUES = 2
 """The least that `queues` accepts (Drive.pm: queues_fmt)."""
 
+_NAMED_LATER = re.compile(r"-disk-(?:scsi|virtio|sata|ide)[0-9]+(?:\.\w+)?$")
+"""The volume that stands for one that Proxmox VE makes and names (`qm_commands`): its own names end
+in a number (PVE::Storage::Plugin: get_next_vm_diskname)."""
+
 _OWNER = re.compile(r"\b(?:vm|base)-([0-9]+)-|(?::|/images/)([0-9]+)/")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 _ADDED = {
@@ -867,9 +871,27 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
 
     def command(text: str, controller: str) -> str:
         model = ["--scsihw", controller] if single else []
-        return shlex.join(["qm", "set", _number(disk), *model, f"--{disk.target}", text])
+        command = shlex.join(["qm", "set", _number(disk), *model, f"--{disk.target}"])
+        return f"{command} {_word_of(disk, text)}"
 
     return dialect.Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
+
+
+def _word_of(disk: ConfiguredDisk, text: str) -> str:
+    """A disk's line as a word of a command: with the volume that the guest has now, where a script
+    lets Proxmox VE name it, or has its name in a variable. `import-from` and `format` are for new
+    volumes: "'import-from' requires special syntax" (qemu-server, PVE::API2::Qemu)."""
+    volume = _volume_of(text)
+    if "$" not in volume and _NAMED_LATER.search(volume) is None:
+        return shlex.quote(text)
+    options = [
+        part
+        for part in text.split(",")
+        if "=" in part and part.partition("=")[0] not in ("file", "volume", "import-from", "format")
+    ]
+    first = rf"s/^{disk.target}: \([^,]*\).*/\1/p"
+    written = f"\"$(qm config {_number(disk)} | sed -n '{first}')\""
+    return f"{written},{shlex.quote(','.join(options))}" if options else written
 
 
 def _number(disk: ConfiguredDisk) -> str:
