@@ -36,7 +36,14 @@ from vdisklab.platforms.qemu_arguments import (
     shared_directories,
     throttled,
 )
-from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group, without_fsync
+from vdisklab.platforms.reading import (
+    BY_EACH_CALL,
+    GuestText,
+    Tree,
+    image_of,
+    shared_group,
+    without_fsync,
+)
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.where_set import line_with, only_line
@@ -207,13 +214,31 @@ def _disks_of_command(
     others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else ()
     doubts = _Environment(others, if_set) if if_set else None
     unlocked = {name for each in command.argv if _UNLOCKED.search(each) for name in _files_in(each)}
-    for disk in disks:
+    for read in disks:
+        disk = read if command.in_function else _of_script(read)
         doubt = command.doubt or disk.may_differ or ("" if doubts is None else doubts.of(disk))
         yield replace(
             disk, lost_below=lost or disk.lost_below, may_differ=doubt,
             unlocked=disk.source in unlocked, changed_at=where,
             changed_in=f"the function `{command.call[0]}`" if where else "",
         )  # fmt: skip
+
+
+_ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
+             "ninth")  # fmt: skip
+_BY_CALL = re.compile(
+    rf"(?P<word>\$\{{?(?P<number>[1-9])(?![0-9]).*), {re.escape(BY_EACH_CALL)}", re.DOTALL
+)
+
+
+def _of_script(disk: ConfiguredDisk) -> ConfiguredDisk:
+    """The disk of a command in no function, whose parameters are the script's arguments."""
+    match = _BY_CALL.search(disk.problem or "")
+    if match is None or disk.problem is None:
+        return disk
+    ordinal = _ORDINALS[int(match["number"])]
+    said = f"{match['word']}, which the script's {ordinal} argument gives"
+    return replace(disk, problem=disk.problem.replace(match[0], said))
 
 
 def _files_in(argument: str) -> list[str]:

@@ -294,10 +294,14 @@ def is_variable(word: object) -> bool:
     return isinstance(word, str) and _VARIABLE.search(word) is not None
 
 
+BY_EACH_CALL = "which each call of its function gives"
+"""Of a parameter, `$1`, whose value is not known."""
+
+
 def one_of(word: str, allowed: tuple[str, ...], what: str) -> str:
     """The word. Raises ValueError unless it is in `allowed`."""
     if word not in allowed and _PARAMETER.match(word):
-        raise ValueError(f"its {what} is {word[:_SHOWN]}, which each call of its function gives")
+        raise ValueError(f"its {what} is {word[:_SHOWN]}, {BY_EACH_CALL}")
     if word not in allowed and is_variable(word):
         raise ValueError(f"its {what} is {word[:_SHOWN]}, a variable whose value is not known")
     if word not in allowed:

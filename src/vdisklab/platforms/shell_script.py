@@ -146,6 +146,8 @@ class ShellCommand:
     if they are the same."""
     call: tuple[str, ...] = ()
     """The call of a function whose body it is in, as it is written; the innermost in the text."""
+    in_function: bool = False
+    """True if its parameters (`$1`) are those of a function, and not of the script."""
 
 
 def tells(argv: Sequence[str]) -> bool:
@@ -198,7 +200,7 @@ class _Reader:
     commands may still be kept, `entered` those that were read, `calls` the calls that are open, and
     `open_calls` what each of them has set. `by_environment` has the words of variables as `opened`
     spells them: with the defaults of unset variables not taken. `maybe_unset` are the names that
-    only a branch has set.
+    only a branch has set. `uncalled` counts the open bodies of functions without a call.
     """
 
     files: Mapping[str, str]
@@ -224,6 +226,7 @@ class _Reader:
     calls: list[list[str]] = field(default_factory=list)
     open_calls: list[_OpenCall] = field(default_factory=list)
     maybe_unset: set[str] = field(default_factory=set)
+    uncalled: int = 0
     by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
     opened: bool = False
 
@@ -301,7 +304,12 @@ class _Reader:
         The `first` of them may stand beside its name."""
         beside = [(first, into_shell)] if first else []
         if name not in self.called or self.to_keep < 0:
-            yield from beside
+            if self.uncalled >= _MOST_CALLS:
+                yield from beside
+                return
+            self.uncalled += 1
+            yield from _function_body(chain(beside, after))
+            self.uncalled -= 1
             return
         body = [*_function_body(chain(beside, after))]
         self.to_keep -= len(body)
@@ -508,8 +516,9 @@ class _Reader:
             variables = {match[1]: " ".join(self.expand(match[3])) for match in assigned}
             if argv not in seen and not (self.in_order and argv in self.in_loop):
                 yield ShellCommand(
-                    argv, {**self.exported, **variables}, self._doubt(), if_set, call
-                )
+                    argv, {**self.exported, **variables}, self._doubt(), if_set, call,
+                    in_function=bool(self.calls) or self.uncalled > 0,
+                )  # fmt: skip
             seen.add(argv)
         self.in_loop = {*self.in_loop, *seen} if self.in_order else set()
         self.used |= self.read

@@ -402,6 +402,22 @@ def test_a_cache_mode_that_a_caller_gives_is_unknown_and_not_refused(text: str) 
     assert "its cache mode is $" in (disk.problem or "")
 
 
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("c=${1:-writeback}\n%s\n", "${1:-writeback}, which the script's first argument gives"),
+        ("log() { echo x; }\nc=$2\n%s\n", "$2, which the script's second argument gives"),
+        ("log() { echo x; }\nlog\nc=$3\n%s\n", "$3, which the script's third argument gives"),
+        ("start() {\n c=$2\n %s\n}\n", "$2, which each call of its function gives"),
+        ('start() {\n c=$2\n %s\n}\nstart db "$@"\n', "$2, which each call of its function gives"),
+    ],
+)
+def test_who_gives_a_parameter_is_said(before: str, said: str) -> None:
+    command = f"qemu-system-x86_64 -m 1G {DISK.format('/a.raw', '$c')}"
+    (disk,) = read(before.replace("%s", command))
+    assert (disk.problem or "").endswith(f"its cache mode is {said}")
+
+
 FUNCTION = """#!/bin/bash
 # start_vm /disks/old.qcow2 unsafe
 start_vm() {
