@@ -16,6 +16,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.unknown_words import parts_of, unknown_in
 
 _COMMAND = re.compile(
     r"\bqm\s+(?:create|set|clone|template)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
@@ -75,9 +76,20 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 
 def _set(settings: dict[str, str], command: _GuestCommand) -> None:
     for key, value in command.options.items():
-        settings[key] = with_volume(command.vmid, key, value)
+        settings[key] = with_volume(command.vmid, key, _without_unknown(key, value))
     for gone in re.split("[ ,;]+", settings.pop("delete", "")):
         settings.pop(gone, None)
+
+
+def _without_unknown(key: str, value: str) -> str:
+    """A disk's options, in which a word that may be further options is the cache mode, which it may
+    set."""
+    if not _DISK.fullmatch(key):
+        return value
+    each = [unknown_in(part, is_first=not n) for n, part in enumerate(parts_of(value))]
+    unknown = next((word for word, _ in each if word), "")
+    kept = [part for _, part in each if part and not (unknown and part.startswith("cache="))]
+    return ",".join((*kept, *([f"cache={unknown.replace(',', ';')}"] if unknown else [])))
 
 
 def _cloned(command: _GuestCommand, template: Mapping[str, str]) -> dict[str, str]:

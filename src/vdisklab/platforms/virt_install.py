@@ -17,6 +17,7 @@ from vdisklab.path.named_target import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.platforms.unknown_words import parts_of, unknown_in
 
 _DRIVER = {
     "cache": "cache", "io": "io", "discard": "discard", "detect_zeroes": "detect_zeroes",
@@ -84,11 +85,17 @@ def _options(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _parts(text: str, first: str) -> Mapping[str, str]:
-    parts = [part.partition("=") for part in text.split(",")]
-    return {
-        (name if equals or number else first): (value if equals or number else name)
-        for number, (name, equals, value) in enumerate(parts)
-    }
+    """The options of a list; a word that may be further options is the cache mode, which it may
+    set."""
+    found: dict[str, str] = {}
+    unknown = ""
+    for number, spelled in enumerate(parts_of(text)):
+        word, part = unknown_in(spelled, is_first=number == 0)
+        unknown = unknown or word
+        name, equals, value = part.partition("=")
+        if part:
+            found[name if equals or number else first] = value if equals or number else name
+    return found | ({"cache": unknown} if unknown else {})
 
 
 def _add_disk(devices: ET.Element, parts: Mapping[str, str], number: int) -> None:

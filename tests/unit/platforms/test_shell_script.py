@@ -741,3 +741,21 @@ def test_a_default_that_a_script_gives_a_variable_is_its_value() -> None:
     assert db.path is not None
     assert db.path.cache is CacheMode.UNSAFE
     assert "CACHE" in db.may_differ
+
+
+@pytest.mark.parametrize("more", [",$OPTS", ",cache=none,${OPTS}", ",cache=none$(opts)", ",`opts`"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "virt-install --name v --disk path=/srv/a.raw,format=raw,bus=virtio{0}",
+        "qm create 101 --virtio0 /dev/vg/a,size=1G{0}",
+        "qm set 101 --virtio0 /dev/vg/a{0}",
+    ],
+)
+def test_unknown_words_in_the_options_of_managers_may_be_the_cache_mode(
+    command: str, more: str
+) -> None:
+    (disk,) = read(f"{command.replace('{0}', more)}\n")
+    assert disk.path is None
+    assert "its cache mode is " in (disk.problem or "")
+    assert "a variable whose value is not known" in (disk.problem or "")
