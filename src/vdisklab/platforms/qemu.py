@@ -48,6 +48,7 @@ from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.where_set import line_with, only_line
 from vdisklab.storage.image_commands import data_path
+from vdisklab.units import whole_number
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
 _DAEMON = re.compile(
@@ -236,7 +237,7 @@ def _of_script(disk: ConfiguredDisk) -> ConfiguredDisk:
     match = _BY_CALL.search(disk.problem or "")
     if match is None or disk.problem is None:
         return disk
-    ordinal = _ORDINALS[int(match["number"])]
+    ordinal = _ORDINALS[whole_number(match["number"]) or 0]
     said = f"{match['word']}, which the script's {ordinal} argument gives"
     return replace(disk, problem=disk.problem.replace(match[0], said))
 
