@@ -176,6 +176,33 @@ class Storage:
         )
 
     @property
+    def without_disks(self) -> tuple[str, str] | None:
+        """That its `content` is given and allows no disk, so that no guest starts with one
+        (QemuServer.pm: check_volume_storage_type), and the way out."""
+        given = self.options.get("content", "")
+        allowed = re.findall(r"[^\s,;]+", given)
+        if not allowed or "images" in allowed:
+            return None
+        content = ",".join(["images", *(kind for kind in allowed if kind != "none")])
+        return (
+            f"its storage {self.name} may hold no disks (its content is {given})",
+            f"run `pvesm set {shlex.quote(self.name)} --content {shlex.quote(content)}`",
+        )
+
+    def absent_on(self, node: str) -> tuple[str, str] | None:
+        """That its `nodes` leave out a node, whose guests then do not start with it (PVE::Storage:
+        storage_check_node), and the way out."""
+        nodes = re.findall(r"[^\s,;]+", self.options.get("nodes", ""))
+        if not node or not nodes or node in nodes:
+            return None
+        everywhere = ",".join((*nodes, node))
+        return (
+            f"its storage {self.name} is not on node {node} (its nodes are {','.join(nodes)})",
+            f"move the guest, or run `pvesm set {shlex.quote(self.name)} --nodes "
+            f"{shlex.quote(everywhere)}` if {node} has the storage, too",
+        )
+
+    @property
     def soft_mount(self) -> tuple[str, str] | None:
         """That it is mounted with `soft`, as a sentence begins, and how to change that: by its
         `options`, of which the last counts; CIFS is so without any (CIFSPlugin: cifs_mount)."""
@@ -399,7 +426,7 @@ def _disk(
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     volume = _volume_of(settings[slot])
     storage = storages.get(volume.partition(":")[0])
-    refused = _refused(slot, bus, options) or (storage and storage.disabled)
+    refused = _refused(slot, bus, options) or _refused_volume(slot, volume, vmid, storage)
     options |= changes.of_drive(f"drive-{slot}")  # Proxmox has the words of -drive
     options |= {word: properties[word] for word in ERROR_POLICY if word in properties}
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
@@ -450,7 +477,7 @@ def _disk(
             ),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
-        refused=refused or None,
+        refused=refused,
         soft_mount=None if storage is None else storage.soft_mount,
         ignored_errors=reading.ignored_errors(*policy),
         by_policy=reading.policy_path(bus, *policy) if path is None else None,
@@ -473,6 +500,21 @@ def _refused(slot: str, bus: Bus, written: Mapping[str, str]) -> tuple[str, str]
         if written.get(option) and bus not in buses:
             return f"{name} refuses {option} on bus {bus}", f"leave out {option}={written[option]}"
     return reading.refused_word(name, _ACCEPTED, written)
+
+
+def _refused_volume(
+    slot: str, volume: str, vmid: str, storage: Storage | None
+) -> tuple[str, str] | None:
+    """Why no guest starts with a volume on any node, and the way out. One to import from is no disk
+    ("cannot use volume … - content type needs to be 'images' or 'iso'", PVE::API2::Qemu)."""
+    if volume.partition(":")[2].startswith("import/"):
+        number = vmid if re.fullmatch("[0-9]+", vmid) else "VMID"
+        line = shlex.quote(f"STORAGE:0,import-from={volume}")
+        return (
+            "a volume below import/ is for importing, and no disk",
+            f"run `qm set {number} --{slot} {line}`",
+        )
+    return None if storage is None else storage.disabled or storage.without_disks
 
 
 def _not_filled_in(option: str, value: str) -> bool:
@@ -920,9 +962,18 @@ def _reader(
             return ()
         of_node = _OF_NODE.search(text.place or text.origin)
         node = "" if of_node is None else of_node[1]
-        return [replace(disk, node=node) for disk in read_proxmox(text.text, text.name, storages)]
+        disks = read_proxmox(text.text, text.name, storages)
+        return [_on_node(disk, node, storages) for disk in disks]
 
     return read
+
+
+def _on_node(disk: ConfiguredDisk, node: str, storages: Mapping[str, Storage]) -> ConfiguredDisk:
+    """The disk on its guest's node, which may lack its storage."""
+    is_volume = disk.platform is Platform.PROXMOX and disk.refused is None
+    storage = storages.get(_volume_of(disk.text).partition(":")[0]) if is_volume else None
+    refused = disk.refused if storage is None else storage.absent_on(node)
+    return replace(disk, node=node, refused=refused)
 
 
 DIALECT = dialect.Dialect(

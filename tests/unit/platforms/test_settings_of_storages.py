@@ -155,6 +155,49 @@ def test_a_disabled_storage_is_said_and_no_line_of_the_disk_cures_it(volume: str
         change_of(disk, parse_path("nfs/qcow2/none/virtio:aio=io_uring"))
 
 
+def cannot_work(disks: tuple[ConfiguredDisk, ...]) -> list[str]:
+    return [str(risk) for disk in disks for risk in risks(disk) if isinstance(risk, CannotWork)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "to"),
+    [
+        ("pve1", "pve2", "pve1,pve2"), ("pve1,pve3", "pve2", "pve1,pve3,pve2"),
+        ("pve1 pve2", "pve2", ""), ("pve1", "", ""), ("", "pve2", ""),
+    ],
+)  # fmt: skip
+def test_a_storage_that_the_guests_node_lacks_is_said(nodes: str, node: str, to: str) -> None:
+    storages = "zfspool: tank\n\tpool tank\n" + (f"\tnodes {nodes}\n" if nodes else "")
+    place = f"nodes/{node}/qemu-server/" if node else ""
+    conf = "memory: 512\nname: a\nvirtio0: tank:vm-7-disk-0\nvirtio1: /dev/sdb\n"
+    disks = read_guests([GuestText(storages, "storage.cfg"), GuestText(conf, f"/x/{place}7.conf")])
+    said = cannot_work(disks)
+    assert len(said) == bool(to)
+    assert all("its storage tank is not on node pve2" in sentence for sentence in said)
+    assert all(f"`pvesm set tank --nodes {to}`" in sentence for sentence in said)
+
+
+@pytest.mark.parametrize(
+    ("content", "to"),
+    [("iso,vztmpl", "images,iso,vztmpl"), ("none", "images"), ("rootdir,images", ""), ("", "")],
+)
+def test_a_storage_that_may_hold_no_disks_is_said(content: str, to: str) -> None:
+    storages = "dir: shelf\n\tpath /srv\n" + (f"\tcontent {content}\n" if content else "")
+    conf = "memory: 512\nname: a\nvirtio0: shelf:7/a.raw\n"
+    disks = read_guests([GuestText(storages, "storage.cfg"), GuestText(conf, "7.conf")])
+    said = cannot_work(disks)
+    assert len(said) == bool(to)
+    assert all(f"run `pvesm set shelf --content {to}`" in sentence for sentence in said)
+
+
+@pytest.mark.parametrize("with_storages", [True, False])
+def test_a_volume_to_import_from_is_no_disk(with_storages: bool) -> None:
+    texts = [GuestText(STORAGES, "storage.cfg")] if with_storages else []
+    script = "qm set 7 --scsi3 nas:import/old.qcow2,cache=writeback\n"
+    (said,) = cannot_work(read_guests([*texts, GuestText(script, "make.sh")]))
+    assert "run `qm set 7 --scsi3 STORAGE:0,import-from=nas:import/old.qcow2`" in said
+
+
 def soft(disk: ConfiguredDisk) -> str:
     return "".join(str(risk) for risk in risks(disk) if isinstance(risk, SoftMount))
 
