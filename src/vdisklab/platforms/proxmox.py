@@ -357,7 +357,8 @@ def _arguments(settings: Mapping[str, str]) -> Sequence[str]:
 
 def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
     """The disks in the guest's `args`, which `qm set` has as one text: qm(1), `--args`."""
-    whole = (f"qm set {vmid} --args", settings.get("args", ""))
+    number = vmid if re.fullmatch("[0-9]+", vmid) else "VMID"
+    whole = (f"qm set {number} --args", settings.get("args", ""))
     for disk in disks_of_arguments(_arguments(settings)):
         yield replace(
             disk,
