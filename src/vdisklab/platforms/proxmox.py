@@ -895,6 +895,10 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
     if wanted.attachment.iothread != now.attachment.iothread:
         settings["iothread"] = "1" if wanted.attachment.iothread else "0"
+    policy = dict(now.attachment.error_policy)
+    settings |= {
+        name: str(word) for name, word in wanted.attachment.error_policy if policy.get(name) != word
+    }
     bus = now.attachment.bus
     left_out = [option for option in _WITHOUT_EFFECT if bus not in _OPTIONS_OF[option]]
     parts = [

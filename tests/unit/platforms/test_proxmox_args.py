@@ -84,7 +84,7 @@ def test_an_option_without_a_value_is_followed_by_the_next() -> None:
     assert (disk.target, disk.drops_flushes) == ("virtio0", True)
 
 
-@pytest.mark.parametrize("number", ["$1", "${VMID:-105}", "$(pvesh get /cluster/nextid)"])
+@pytest.mark.parametrize("number", ["$1", "${1:-105}", "$(pvesh get /cluster/nextid)"])
 def test_a_number_that_is_not_known_is_a_placeholder(number: str) -> None:
     script = f"qm set {number} --args '{DRIVE.format('unsafe')}'\n"
     (disk,) = read_guests([GuestText(script, "make.sh")])
