@@ -20,7 +20,21 @@ _TOLD = re.compile(
     r"/queue/write_cache"
 )
 _ADDED = re.compile(r"\b(?P<verb>drive_add|blockdev-add)\b")
-_LOSSY = re.compile(r"cache=unsafe|no-flush['\"]?\s*[:=]\s*(?:true|on)\b")
+_CHANGED = re.compile(r"\bblockdev-reopen\b|\breopen\s+[^\n]{0,80}?-[crow]\b")
+"""QMP's command, and that of qemu-io, which QEMU's monitor has, too: `reopen -c unsafe`."""
+
+_ATTACHED = re.compile(
+    r"\bvirsh\b[^\n#]{0,200}\battach-disk\b"
+    r"|(?:^\s*|[;&|(]\s*|\b(?:sudo|then|do)\s+)virsh\b[^\n#]{0,200}\battach-device\b"
+)
+_LOSSY = re.compile(
+    r"cache=unsafe|--cache[ =]['\"]?unsafe|-c\s+unsafe|no-flush['\"]?\s*[:=]\s*(?:true|on)\b"
+)
+_KINDS = (
+    (_ADDED, "added by QEMU's monitor"),
+    (_CHANGED, "changed by QEMU's monitor"),
+    (_ATTACHED, "added by virsh"),
+)
 _COMMENT = re.compile(r"^\s*#")
 _DEVICE = re.compile(
     r"/dev/(?P<name>(?:sd|vd|hd|xvd)[a-z]+|nvme[0-9]+n[0-9]+|mmcblk[0-9]+)(?:p?[0-9]+)?"
@@ -71,7 +85,7 @@ def _in_doubt(disk: ConfiguredDisk, told: Iterable[tuple[_HostLine, GuestText]])
 
 def notes_on(text: GuestText) -> Iterator[str]:
     """A sentence for each kind of these lines in a text."""
-    told, added = [*_lines(text, _TOLD)], [*_lines(text, _ADDED)]
+    told = [*_lines(text, _TOLD)]
     if told:
         disks = ", ".join(dict.fromkeys(line.name for line in told[:_MOST_NAMED]))
         yield (
@@ -79,11 +93,14 @@ def notes_on(text: GuestText) -> Iterator[str]:
             f"({_numbers(told)}), so no flush reaches it: what a guest has flushed is lost in a "
             "power cut if it has one."
         )
-    if added:
+    for kind, said in _KINDS:
+        added = [*_lines(text, kind)]
+        if not added:
+            continue
         lossy = [line for line in added if _LOSSY.search(line.text)]
         loss = f", and drops flushes with cache=unsafe ({_numbers(lossy)})" if lossy else ""
         yield (
-            f"{text.origin}: a disk that is added by QEMU's monitor ({_numbers(added)}) is not read"
+            f"{text.origin}: a disk that is {said} ({_numbers(added)}) is not read"
             f"{loss}: while its guest runs, `vdisklab audit` on the host reads it."
         )
 

@@ -121,6 +121,28 @@ def test_disks_of_the_monitor_are_named(line: str, lossy: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "said", "lossy"),
+    [
+        ("virsh attach-disk g /b.img vdb --cache unsafe --live", "added by virsh", True),
+        ("sudo virsh -c qemu:///system attach-disk g /b.img vdb", "added by virsh", False),
+        ("if x; then virsh attach-device g disk.xml; fi", "added by virsh", False),
+        ("virsh qemu-monitor-command g --hmp 'qemu-io d \"reopen -c unsafe\"'",
+         "changed by QEMU's monitor", True),
+        ("""echo '{"execute":"blockdev-reopen"}' | nc -U /q""", "changed by QEMU's monitor", False),
+    ],
+)  # fmt: skip
+def test_disks_that_are_added_or_changed_later_are_named(line: str, said: str, lossy: bool) -> None:
+    notes: list[str] = []
+    assert len(read_guests([GuestText(f"{QEMU.format('/a.img')}{line}\n", "g.sh")], notes)) == 1
+    (note,) = notes
+    assert note.startswith(f"g.sh: a disk that is {said} (line 2) is not read")
+    assert ("drops flushes" in note) is lossy
+    alone: list[DisklessGuest] = []
+    assert not read_guests([GuestText(f"#!/bin/sh\n{line}\n", "m.sh")], [], alone)
+    assert alone[0].why.startswith(f"a disk that is {said} (line 2)")
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         (EXPORTS, "/etc/exports of an NFS server, with 4 lines; flushed data is lost, as"),
