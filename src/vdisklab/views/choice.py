@@ -272,7 +272,7 @@ def verdict_lines(
     power_cuts: Mapping[MeasuredCell, Durability | None],
     look_first: str = "",
 ) -> Iterator[tuple[str, str]]:
-    """The lines below the path: what is at stake in a tie, its paths and what is worse, the effect
+    """The lines below the path: the paths of a tie, what is at stake and what is worse, the effect
     of a power cut, the cost of telling them apart. Each names its subject. `power_cuts` has the
     durability of the ties; `look_first` is a host to look at before more hosts are measured.
     """
@@ -280,10 +280,6 @@ def verdict_lines(
     all_lose = alike and _loses(choice)  # as the headline says
     yield from (("But", line) for line in _behind_in(choice))
     yield from (("Guests", line) for line in _staying(choice, power_cuts))
-    if alike and (stake := " ".join(_stake(choice, look_first))):
-        yield "At stake", stake
-    if choice.from_memory:
-        yield "RAM", _of_memory(choice)
     if choice.ties:
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
@@ -294,6 +290,10 @@ def verdict_lines(
         can_stay = "" if is_said else f", so {can_stay}"
         how_many = f"These {len(cells)} tie" if alike else "Not shown to be worse"
         yield "Tied", " ".join((f"{how_many}{can_stay}: {names}{_left_the_race(choice)}.", *lost))
+    if alike and (stake := " ".join(_stake(choice, look_first))):
+        yield "At stake", stake
+    if choice.from_memory:
+        yield "RAM", _of_memory(choice)
     if choice.ties and choice.worse:
         worse = named([cell.name for cell in choice.worse], NAMED)
         yield "Worse", f"Shown to be worse: {worse}."

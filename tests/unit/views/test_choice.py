@@ -192,8 +192,9 @@ def test_a_tie_says_what_is_at_stake_and_what_it_costs_to_know() -> None:
         behind=0.4,
         surer=surer,
     )
-    first, *_ = verdict_lines(tie, {})
-    assert first == (
+    tied, stake, *_ = verdict_lines(tie, {})
+    assert tied[0] == "Tied", "what is told apart is named first"
+    assert stake == (
         "At stake",
         "So far qcow2/none leads raw/none by 31 %, which may be chance; the best is at most "
         "40 % better (95 %). To find out, run `vdisklab run raw/{none,writeback}`, which "
