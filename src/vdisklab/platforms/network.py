@@ -129,7 +129,10 @@ def _iscsi(node: Mapping[str, Any]) -> ServerDisk:
 def with_iscsi_options(disk: ServerDisk, options: Sequence[str]) -> ServerDisk:
     """The disk of a URL with what QEMU's `-iscsi` adds to it: a password, the initiator's name. Of
     several it is the one with the target as its id, else the first. A node that names the target's
-    members takes nothing from it (block/iscsi.c, iscsi_parse_iscsi_option)."""
+    members takes nothing from it (block/iscsi.c, iscsi_parse_iscsi_option), nor does another
+    server's disk."""
+    if not disk.place.startswith("iscsi://"):
+        return disk
     each = [dict(re.findall(r"(?:^|,)([\w-]+)=([^,]*)", option)) for option in options]
     target = urlsplit(disk.place).path.split("/")[1:2]
     found = next((option for option in each if [option.get("id")] == target), (each or [{}])[0])

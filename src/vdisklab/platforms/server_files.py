@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qs, urlsplit
 
 from vdisklab.errors import PlanError
@@ -50,7 +50,8 @@ class ServedDisk:
 
     `loss` says why it loses flushed data, None if it keeps them; `instead` is what to write in
     line `line`. `unknown` is what the file has that is not understood. With `by_kernel` only a disk
-    that the kernel's initiator attaches loses.
+    that the kernel's initiator attaches loses. `initiator` is the only one that has this LUN, by
+    its ACL; empty for any but those in `others`, whose ACLs have LUNs of their own numbers.
     """
 
     program: str
@@ -63,32 +64,40 @@ class ServedDisk:
     unknown: str = ""
     line: int | None = None
     by_kernel: bool = False
+    initiator: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         """The disk's name, as an address ends with it."""
         return self.name if self.lun is None else f"{self.name}/{self.lun}"
 
-    def serves(self, _disk: ConfiguredDisk, place: str) -> bool:
+    def serves(self, disk: ConfiguredDisk, place: str) -> bool:
         """True if a guest's disk, which is at `place`, is this one: by its name, as the file does
-        not say which host it is of."""
-        if self.lun is not None and place.startswith("/dev/"):
-            return (
-                re.search(rf"-iscsi-{re.escape(self.name)}-lun-{self.lun}(?![0-9])", place)
-                is not None
-            )
+        not say which host it is of. A disk of an unknown initiator is that of each."""
+        if self.lun is not None:
+            return self._is_given_to(disk) and self._is_at(place, self.lun)
         try:
             url = urlsplit(place)
             port = str(url.port or _PORT)
         except ValueError:  # no address
             return False
-        if self.lun is not None:
-            return not self.by_kernel and url.scheme == "iscsi" and url.path == f"/{self.title}"
         if not url.scheme.startswith("nbd") or url.path.removeprefix("/") != self.name:
             return False
         if "+unix" in url.scheme:
             return parse_qs(url.query).get("socket") == [self.socket]
         return port == self.port
+
+    def _is_given_to(self, disk: ConfiguredDisk) -> bool:
+        asks = "" if disk.server is None else disk.server.initiator.lower()
+        return not asks or (asks not in self.others and self.initiator in ("", asks))
+
+    def _is_at(self, place: str, lun: str) -> bool:
+        if place.startswith("/dev/"):
+            by_path = rf"-iscsi-{re.escape(self.name)}-lun-{lun}(?![0-9])"
+            return re.search(by_path, place) is not None
+        url = urlsplit(place)
+        return not self.by_kernel and url.scheme == "iscsi" and url.path == f"/{self.title}"
 
 
 def is_server_file(text: GuestText) -> bool:
@@ -233,14 +242,33 @@ def _of_lio(text: GuestText) -> Iterator[ServedDisk]:
     }
     for target in branches(document, "targets"):
         for group in branches(target, "tpgs"):
-            for lun in branches(group, "luns"):
-                named = word(lun, "storage_object") or ""
-                yield _of_object(
-                    word(target, "wwn") or "",
-                    word(lun, "index") or "0",
-                    objects.get(named, {}),
-                    named,
-                )
+            yield from _of_group(word(target, "wwn") or "", group, objects)
+
+
+def _of_group(
+    target: str, group: Mapping[str, object], objects: Mapping[str, Mapping[str, object]]
+) -> Iterator[ServedDisk]:
+    """The LUNs of a portal group, and those that the ACL of an initiator gives other numbers
+    (`mapped_luns`): an initiator with an ACL has no others. Without ACLs, and with
+    generate_node_acls, any other initiator has the group's own (Linux' target_core_tpg.c,
+    core_tpg_check_initiator_node_acl).
+    """
+    names = {
+        word(lun, "index"): word(lun, "storage_object") or "" for lun in branches(group, "luns")
+    }
+    acls = {(word(acl, "node_wwn") or "").lower(): acl for acl in branches(group, "node_acls")}
+    if not acls or word(tree(group, "attributes"), "generate_node_acls") == "1":
+        for lun, named in names.items():
+            served = _of_object(target, lun or "0", objects.get(named, {}), named)
+            yield replace(served, others=tuple(acls))
+    for initiator, acl in acls.items():
+        for mapped in branches(acl, "mapped_luns"):
+            named = names.get(word(mapped, "tpg_lun"), "")
+            lun = word(mapped, "index") or "0"
+            served = _of_object(target, lun, objects.get(named, {}), named)
+            protected = mapped.get("write_protect") is True
+            loss = None if protected or served.loss is None else f"{served.loss} (for {initiator})"
+            yield replace(served, loss=loss, initiator=initiator)
 
 
 def _of_object(target: str, lun: str, stored: Mapping[str, object], named: str) -> ServedDisk:

@@ -113,6 +113,43 @@ def test_what_a_server_keeps_is_not_called_lost(server: str, place: str) -> None
     assert read(server, place).lost_below is None
 
 
+ACLS = LIO.replace(
+    '"enable": true,',
+    """"enable": true, "attributes": {"generate_node_acls": 0}, "node_acls": [
+  {"node_wwn": "iqn.2026-01.lab:KVM1", "mapped_luns": [
+   {"index": 1, "tpg_lun": 4, "write_protect": false},
+   {"index": 4, "tpg_lun": 1, "write_protect": false},
+   {"index": 5, "tpg_lun": 4, "write_protect": true}]},
+  {"node_wwn": "iqn.2026-01.lab:kvm2", "mapped_luns": [{"index": 1, "tpg_lun": 3}]}],""",
+)
+
+
+@pytest.mark.parametrize(
+    ("initiator", "lun", "is_lost"),
+    [
+        ("iqn.2026-01.lab:kvm1", 1, True),  # the RAM disk, which is the group's LUN 4
+        ("iqn.2026-01.lab:kvm1", 4, False),
+        ("iqn.2026-01.lab:kvm1", 5, False),  # nothing is written to it
+        ("iqn.2026-01.lab:kvm2", 1, False),
+        ("iqn.2026-01.lab:kvm3", 4, False),  # the target refuses it
+        ("", 1, True),  # it may be that of kvm1
+    ],
+)
+@pytest.mark.parametrize("has_others", [False, True])
+def test_an_initiator_has_the_luns_of_its_acl(
+    initiator: str, lun: int, is_lost: bool, has_others: bool
+) -> None:
+    place = f"iscsi://10.0.0.5/iqn.2026-01.lab:lio/{lun}"
+    named = f"-iscsi initiator-name={initiator} " if initiator else ""
+    guest = f"qemu-system-x86_64 -name g {named}-drive file={place},format=raw,if=virtio\n"
+    server = ACLS.replace('acls": 0', 'acls": 1') if has_others else ACLS
+    (disk,) = read_guests([GuestText(guest, "g.sh"), GuestText(server, "saveconfig.json")])
+    group_has_it = has_others and initiator in ("iqn.2026-01.lab:kvm3", "") and lun == 4
+    assert (disk.lost_below is not None) is (is_lost or group_has_it)
+    if is_lost:
+        assert "is memory (ramdisk) (for iqn.2026-01.lab:kvm1)" in (disk.lost_below or "")
+
+
 @pytest.mark.parametrize(
     ("server", "kind", "parts"),
     [
