@@ -24,7 +24,6 @@ from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.risk_kinds import (
     LIFTING_LINES,
     PAUSING_LINES,
-    STOPPING_FOR_ALL,
     STOPPING_LINES,
     AioConflict,
     BackingNotFollowed,
@@ -53,6 +52,7 @@ from vdisklab.platforms.risk_kinds import (
     PoolMayFill,
     ProbablyVolume,
     QuotaReached,
+    ReadErrorsIgnored,
     Risk,
     ServerMayLose,
     SlowBus,
@@ -63,6 +63,7 @@ from vdisklab.platforms.risk_kinds import (
     WhenFull,
     WritesThrownAway,
     limits_in,
+    stopping_setting,
 )
 
 
@@ -76,7 +77,8 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield WritesThrownAway()
     errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
     if errors:
-        yield ErrorsIgnored(errors, STOPPING_FOR_ALL.get(disk.platform))
+        kind = ReadErrorsIgnored if errors == ("reads",) else ErrorsIgnored
+        yield kind(errors, stopping_setting(disk.platform, errors))
     if disk.refused is not None:
         yield CannotWork(*disk.refused)
     match verdict_on(disk.architecture, disk.platform, disk.bus, disk.controller):

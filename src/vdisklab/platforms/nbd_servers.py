@@ -56,6 +56,9 @@ _ALONE = (
 )  # fmt: skip
 
 _ANY = ("", "0.0.0.0", "::", "*")  # noqa: S104 - read, not bound
+_OPEN = re.compile(r"\$|%[iI]")
+"""A name that a variable completes, or the instance of a unit's template."""
+_INSTANCE = re.compile(r"@(?P<instance>[^/@]+)\.(service|socket)$")
 _IS_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 
 _UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "pattern", "zero")
@@ -104,7 +107,7 @@ class NbdServer:
         there: its port and export are the same. Empty if it has not."""
         host = self._host_at(place) or ""
         asked = urlsplit(place).path.removeprefix("/") if host else ""
-        is_other = self.named is not None and self.named != asked and "$" not in self.named
+        is_other = self.named not in (None, asked) and _OPEN.search(self.named or "") is None
         return "" if is_other or self._listens_elsewhere(host) else host
 
     def _listens_elsewhere(self, host: str) -> bool:
@@ -169,7 +172,7 @@ def with_servers(
     mounts: list[beside.Command] = []
     for text in texts:
         original = written.get(text.origin, text)
-        commands = [*_servers_in(text.text)]
+        commands = [*_servers_in(_of_instance(text))]
         lossy += (
             _LossyServer(server, original, (program, *argv))
             for program, argv in commands
@@ -209,6 +212,13 @@ class _Places:
             return disk.server.place
         client = self.clients.get(re.sub(r"p[0-9]+$", "", source))
         return client or nfs_exports.url_of_place(source, self.mounted)
+
+
+def _of_instance(text: GuestText) -> str:
+    """A unit's text with its instance, as far as its file's name says it (systemd.unit(5)): `web`
+    of `qemu-nbd@web.service`."""
+    found = _INSTANCE.search(text.origin)
+    return re.sub("(?<!%)%[iI]", lambda _: found["instance"], text.text) if found else text.text
 
 
 def starts_servers(text: GuestText) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -109,6 +109,11 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
     def setting(self) -> str:
         """The setting that pauses the guest, in its platform's words."""
         return self.instead or "werror=stop and rerror=stop"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadErrorsIgnored(ErrorsIgnored, short="read errors ignored", serious=True):
+    """Only rerror is `ignore`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +291,17 @@ STOPPING_FOR_ALL = {
     Platform.QEMU: "werror=stop and rerror=stop of its device",
 }
 """How they say it for failed reads, too."""
+
+
+def stopping_setting(platform: Platform, errors: Sequence[str]) -> str | None:
+    """The platform's setting that pauses the guest for failures of these kinds, which it ignores.
+
+    For reads a rerror_policy of libvirt's goes before error_policy (formatdomain.html), so that it
+    has to be changed, too.
+    """
+    if platform is Platform.LIBVIRT and "reads" in errors:
+        return "error_policy='stop' and rerror_policy='stop' in its <driver>"
+    return STOPPING_FOR_ALL.get(platform)
 
 
 def policy_setting(platform: Platform, path: DiskPath) -> str | None:

@@ -33,6 +33,15 @@ def risks_of(path: str, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, .
     return risks(ConfiguredDisk("d", "vda", "/a", parse_path(path)), context)
 
 
+@pytest.mark.parametrize("errors", [("reads",), ("writes", "reads")])
+def test_ignored_read_errors_of_libvirt_need_both_policies(errors: tuple[str, ...]) -> None:
+    """rerror_policy goes before error_policy, and `write errors` was said of reads."""
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignored_errors=errors)
+    risk = risks(disk)[0]
+    assert risk.short == ("read errors ignored" if errors == ("reads",) else "write errors ignored")
+    assert "Set error_policy='stop' and rerror_policy='stop' in its <driver>: " in str(risk)
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [

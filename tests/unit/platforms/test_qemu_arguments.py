@@ -13,7 +13,13 @@ from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
-from vdisklab.platforms.risk_kinds import ErrorsIgnored, FlushesDropped, IdleAio, LimitsBeyondPath
+from vdisklab.platforms.risk_kinds import (
+    ErrorsIgnored,
+    FlushesDropped,
+    IdleAio,
+    LimitsBeyondPath,
+    ReadErrorsIgnored,
+)
 
 QEMU = "qemu-system-x86_64 -m 1G "
 FILE = "-blockdev driver=file,node-name=f,filename=/vm/a.img"
@@ -197,9 +203,10 @@ def test_settings_that_no_path_has_are_named(arguments: str, named: tuple[str, .
 def test_ignored_errors_are_a_risk(arguments: str, errors: tuple[str, ...]) -> None:
     (disk,) = read(arguments)
     assert disk.ignored_errors == errors
-    assert (
-        ErrorsIgnored(errors, "werror=stop and rerror=stop of its device") in risks(disk)
-    ) is bool(errors)
+    kind = ReadErrorsIgnored if errors == ("reads",) else ErrorsIgnored
+    assert (kind(errors, "werror=stop and rerror=stop of its device") in risks(disk)) is bool(
+        errors
+    )
     assert (loses_writes(disk) is not None) is ("writes" in errors)
 
 

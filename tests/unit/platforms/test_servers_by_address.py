@@ -104,3 +104,23 @@ def test_a_unit_of_a_server_alone_is_said_and_not_refused() -> None:
 def test_a_disk_of_the_kernels_client_is_in_doubt_too() -> None:
     disk = read("/dev/nbd2", f"{SCRIPT}nbd-client nas 10810 /dev/nbd2 -N data\n")
     assert in_doubt(disk).startswith("if nas is the machine of serve.sh")
+
+
+TEMPLATE = """[Service]
+ExecStart=/usr/bin/qemu-nbd --persistent --export-name=%i --cache=unsafe /srv/nbd/%i.img
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_it"),
+    [
+        ("qemu-nbd@web.service", True),
+        ("etc/systemd/system/nbd@web.service", True),
+        ("qemu-nbd@mail.service", False),
+        ("qemu-nbd@.service", True),  # any instance
+    ],
+)
+def test_an_instance_of_a_unit_serves_the_disk_of_its_name(name: str, is_it: bool) -> None:
+    disk = read("nbd://nas:10809/web", TEMPLATE, name)
+    assert bool(in_doubt(disk)) is is_it
+    assert not is_it or f"line 2 of {name} serves this disk" in in_doubt(disk)
