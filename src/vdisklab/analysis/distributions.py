@@ -107,6 +107,8 @@ def tetragamma(value: Any) -> Any:  # noqa: ANN401
 
 def _each(function: Callable[[float, float], float], first: Any, other: Any) -> Any:  # noqa: ANN401
     """The function of each pair of numbers; a float of two numbers."""
+    if isinstance(first, float | int) and isinstance(other, float | int):
+        return np.float64(function(float(first), float(other)))  # 2 µs instead of 14
     ones, others = np.broadcast_arrays(np.asarray(first, float), np.asarray(other, float))
     pairs = zip(ones.ravel().tolist(), others.ravel().tolist(), strict=True)
     return np.array([function(*pair) for pair in pairs]).reshape(ones.shape)[()]

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, lru_cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -202,18 +203,25 @@ def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     The usual sample size of a paired t-test (Cohen 1988), with t instead of normal quantiles.
     It takes the observed difference for the true one, so it is a hint, not a promise.
     """
-    counts = different(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int)).tolist()
-
-    def most(rounds: int) -> float:
-        """The negative effect that so many rounds show: it rises with them."""
-        quantiles = t_isf(alpha / 2, rounds - 1) + t_isf(1 - power, rounds - 1)
-        return -float(quantiles) / math.sqrt(rounds)
-
+    counts, most = _tried_rounds(), partial(_negative_effect, alpha=alpha, power=power)
     with np.errstate(invalid="ignore", divide="ignore"):
         effects = np.abs(mean) / deviation
     places = [bisect_left(counts, -effect, key=most) for effect in effects.tolist()]
     answer = np.array([*counts, np.nan])[places]
     return np.where(np.isfinite(effects), answer, np.nan)
+
+
+@cache
+def _tried_rounds() -> tuple[int, ...]:
+    """The numbers of rounds that a forecast may name."""
+    return tuple(different(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int)).tolist())
+
+
+@lru_cache(maxsize=65536)
+def _negative_effect(rounds: int, alpha: float, power: float) -> float:
+    """The negative of the least effect that so many rounds show: it rises with them."""
+    quantiles = t_isf(alpha / 2, rounds - 1) + t_isf(1 - power, rounds - 1)
+    return -float(quantiles) / math.sqrt(rounds)
 
 
 def holm(p: Floats) -> Floats:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Annotated
 
 import numpy as np
@@ -156,6 +157,7 @@ def parse_publication(text: str, origin: str) -> Publication:
     )
 
 
+@cache
 def builtin_publications() -> tuple[Publication, ...]:
     """The five articles, by the names of their files."""
     files = builtin_texts("analysis/published_data")
