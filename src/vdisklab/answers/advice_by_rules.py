@@ -260,7 +260,11 @@ def _threads(path: DiskPath, cache: CacheMode) -> Attachment:
 
 
 def _loses(disk: ConfiguredDisk, path: DiskPath, rules: CrashVerdicts) -> str:
-    """Why no line makes a disk keep flushed data, and the nearest path that does."""
+    """Why no line makes a disk keep flushed data, and the nearest path that does.
+
+    `path` may be a name by which `run` measures; a disk's storage is that of its own.
+    """
+    path = disk.path or path
     nearest_safe = nearest(path, (DURABLE,), rules, partial(cannot_have, disk))
     why = "no single setting makes it keep flushed data"
     if disk.changed_in and nearest_safe is not None:

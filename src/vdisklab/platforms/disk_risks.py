@@ -24,6 +24,7 @@ from vdisklab.platforms.machine_buses import MaybeUnseen, NoSuchBus, verdict_on
 from vdisklab.platforms.risk_kinds import (
     LIFTING_LINES,
     PAUSING_LINES,
+    STOPPING_FOR_ALL,
     STOPPING_LINES,
     AioConflict,
     BackingNotFollowed,
@@ -63,7 +64,6 @@ from vdisklab.platforms.risk_kinds import (
     WhenFull,
     WritesThrownAway,
     limits_in,
-    stopping_setting,
 )
 
 
@@ -78,7 +78,7 @@ def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
     errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
     if errors:
         kind = ReadErrorsIgnored if errors == ("reads",) else ErrorsIgnored
-        yield kind(errors, stopping_setting(disk.platform, errors))
+        yield kind(errors, STOPPING_FOR_ALL.get(disk.platform))
     if disk.refused is not None:
         yield CannotWork(*disk.refused)
     match verdict_on(disk.architecture, disk.platform, disk.bus, disk.controller):

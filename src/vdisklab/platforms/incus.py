@@ -272,6 +272,7 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                             "profile": profile,
                             "instance": word(document, "name"),
                             "inherited": key not in devices,
+                            "project": word(document, "project") or "default",
                             **device,
                         },
                         default=str,
@@ -626,8 +627,12 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     device = ["incus", "profile" if profile else "config", "device"]
     on = [profile or before.get("instance") or _INSTANCE, disk.target]
 
+    project = before.get("project", "default")
+    # Without it the client changes a guest of that name in its own project.
+    there = [] if project == "default" else ["--project", project]
+
     def line(verb: str, *settings: str) -> str:
-        return shlex.join([*device, verb, *on, *settings])
+        return shlex.join([*device, verb, *on, *settings, *there])
 
     paste = line("override" if inherited else "set", *(f"{k}={v}" for k, v in then.items()))
     if inherited:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -287,21 +287,12 @@ STOPPING_LINES = {
 
 STOPPING_FOR_ALL = {
     **STOPPING_LINES,
+    Platform.LIBVIRT: "error_policy='stop' and rerror_policy='stop' in its <driver>",
     Platform.PROXMOX: "werror=stop,rerror=stop on its drive",
     Platform.QEMU: "werror=stop and rerror=stop of its device",
 }
-"""How they say it for failed reads, too."""
-
-
-def stopping_setting(platform: Platform, errors: Sequence[str]) -> str | None:
-    """The platform's setting that pauses the guest for failures of these kinds, which it ignores.
-
-    For reads a rerror_policy of libvirt's goes before error_policy (formatdomain.html), so that it
-    has to be changed, too.
-    """
-    if platform is Platform.LIBVIRT and "reads" in errors:
-        return "error_policy='stop' and rerror_policy='stop' in its <driver>"
-    return STOPPING_FOR_ALL.get(platform)
+"""How they say it for failed reads, too: a rerror_policy of libvirt's goes before its error_policy
+(formatdomain.html)."""
 
 
 def policy_setting(platform: Platform, path: DiskPath) -> str | None:

@@ -102,6 +102,12 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
             "incus profile device set big data io.bus=virtio-scsi",
             "incus profile device set big data io.bus=nvme",
         ),
+        (
+            "- name: db\n  type: virtual-machine\n  project: prod\n  expanded_devices:\n"
+            "    data: {type: disk, pool: fast, source: d, io.bus: nvme}\n",
+            "incus config device override db data io.bus=virtio-scsi --project prod",
+            "incus config device remove db data --project prod",
+        ),
     ],
 )
 def test_incus_moves_an_nvme_disk_to_another_bus(
@@ -157,3 +163,27 @@ def test_one_patch_has_all_changes_to_a_machine_of_kubevirt(
     (undo,) = (line for line in lines if line.startswith("#   undo: kubectl"))
     assert len(json.loads(shlex.split(undo.partition(": ")[2])[-1])) == 2
     assert "# web a, web b, from its next start on" in lines
+
+
+PLAY = """- hosts: localhost
+  tasks:
+  - community.general.proxmox_kvm:
+      name: db
+      vmid: 301
+      scsi:
+        scsi0: 'nas:100,format=qcow2,cache=unsafe'
+"""
+NAS = "nfs: nas\n\tpath /mnt/pve/nas\n\tserver 10.0.0.5\n\texport /srv/nas\n\tcontent images\n"
+
+
+@pytest.mark.parametrize("storage", [NAS, ""])
+def test_a_tasks_disk_on_a_server_gets_a_mode_that_passes_flushes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], storage: str
+) -> None:
+    """`no path of Proxmox VE on its storage does` was said of NFS, with its storage.cfg."""
+    (tmp_path / "play.yml").write_text(PLAY)
+    (tmp_path / "storage.cfg").write_text(storage or "dir: local\n\tpath /var/lib/vz\n")
+    (row,) = advised(capsys, str(tmp_path))["disks"]
+    assert row["action"] == "change"
+    assert row["reason"].startswith(f"set `cache` in line 7 of {tmp_path / 'play.yml'} to none")
+    assert row["reason"].endswith(", which passes flushes on")

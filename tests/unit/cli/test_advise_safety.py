@@ -331,12 +331,14 @@ qemu-system-x86_64 -name g \\
     ("files", "first"),
     [
         ({"g.xml": POLICY.format(cache="none", place="/srv/data"), "pool.xml": LOSSY_POOL},
-         "set error_policy='stop' in its <driver>, and change what is below the guest"),
-        ({"g.xml": POLICY.format(cache="unsafe", place="/srv/data"), "pool.xml": LOSSY_POOL},
-         "set error_policy='stop' in its <driver> and cache none or writeback, and change what is "
+         "set error_policy='stop' and rerror_policy='stop' in its <driver>, and change what is "
          "below the guest"),
+        ({"g.xml": POLICY.format(cache="unsafe", place="/srv/data"), "pool.xml": LOSSY_POOL},
+         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none or "
+         "writeback, and change what is below the guest"),
         ({"g.xml": POLICY.format(cache="unsafe", place="/srv")},
-         "set error_policy='stop' in its <driver> and cache none or writeback"),
+         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none or "
+         "writeback"),
         ({"g.yaml": MACHINE},
          "set errorPolicy: stop of its disk, and change what is below the guest"),
         ({"g.sh": SCRIPT},

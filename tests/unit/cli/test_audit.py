@@ -99,15 +99,15 @@ def test_a_disk_is_judged_by_its_error_policy_whatever_its_controller(
     assert ignoring["path"] is None
     assert set(ignoring["lacks"]) == {"survives-errors", "survives-full"}
     for why in ignoring["lacks"].values():
-        assert why.endswith("; set error_policy='stop' in its <driver>")
+        assert why.endswith("; set error_policy='stop' and rerror_policy='stop' in its <driver>")
     assert (stopping["lacks"], list(stopping["undecided"])) == ({}, ["snapshots"])
     assert virtio["instead"].endswith("virtio:rerror=stop:werror=stop")
     assert main(["audit", *arguments[:3], "--why"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Leave the setting out" not in said
-    assert "Set error_policy='stop' in its <driver>: QEMU then pauses the guest" in said
+    assert "Set error_policy='stop' and rerror_policy='stop' in its <driver>: QEMU then" in said
     nearest = "The nearest path that meets all needs: raw/none/virtio:rerror=stop:werror=stop"
-    assert f"{nearest}; set error_policy='stop' in its <driver>." in said
+    assert f"{nearest}; set error_policy='stop' and rerror_policy='stop' in its <driver>." in said
 
 
 def test_each_disk_says_which_need_it_lacks(

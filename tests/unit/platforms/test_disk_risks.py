@@ -169,10 +169,12 @@ def test_what_becomes_of_a_guest_whose_storage_is_full_follows_from_the_policy(
 
 def test_ignored_write_errors_are_a_risk_with_and_without_a_path() -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignored_errors=("writes",))
-    assert risks(disk)[0] == ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>")
+    assert risks(disk)[0] == ErrorsIgnored(
+        ("writes",), "error_policy='stop' and rerror_policy='stop' in its <driver>"
+    )
     assert risks(replace(disk, path=None, problem="it is on the network")) == (
-        ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>"),
+        ErrorsIgnored(("writes",), "error_policy='stop' and rerror_policy='stop' in its <driver>"),
     )
-    assert ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>") not in risks(
-        replace(disk, read_only=True)
-    )
+    assert ErrorsIgnored(
+        ("writes",), "error_policy='stop' and rerror_policy='stop' in its <driver>"
+    ) not in risks(replace(disk, read_only=True))

@@ -10,6 +10,7 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.disk_context import DiskContext, disk_path
 from vdisklab.platforms.disk_risks import risks
@@ -17,6 +18,7 @@ from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 from vdisklab.platforms.risk_kinds import (
+    STOPPING_FOR_ALL,
     ErrorsIgnored,
     FlushesDropped,
     LimitsBeyondPath,
@@ -214,7 +216,9 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
         "virtio-blk.seg-max-adjust=off",
     )
     (found,) = read(domain(disk(), arguments=arguments(*command_line)))
-    assert ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>") in risks(found)
+    assert ErrorsIgnored(
+        ("writes",), "error_policy='stop' and rerror_policy='stop' in its <driver>"
+    ) in risks(found)
     assert found.limits == ("seg-max-adjust=off",)
 
 
@@ -225,7 +229,7 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
         (("-set", "drive.drive-virtio-disk0.cache.no-flush=on"), FlushesDropped()),
         (("-set", "drive.drive-virtio-disk0.snapshot=on"), WritesThrownAway()),
         (("-set", "drive.drive-virtio-disk0.werror=ignore"),
-         ErrorsIgnored(("writes",), "error_policy='stop' in its <driver>")),
+         ErrorsIgnored(("writes",), STOPPING_FOR_ALL[Platform.LIBVIRT])),
         (("-snapshot",), LimitsBeyondPath(("-snapshot",))),
         (("-set", "drive.other.cache=unsafe"),
          LimitsBeyondPath(("-set drive.other.cache=unsafe",))),
