@@ -464,6 +464,8 @@ class _Reader:
             self.looks_for_file = not {"-f", "-r", "-e", "-s"}.isdisjoint(rest)
         declared = bool(rest) and rest[0] in _DECLARES
         exports = declared and rest[0] == "export"
+        for name in _read_names(rest):
+            self._give(name, (), ())  # its value comes from elsewhere
         if rest[:1] == ["unset"]:
             for name in filter(re.compile(r"[A-Za-z_]\w*").fullmatch, rest[1:]):
                 self._assign(name, _ARRAY, more=False, may_hold=may_hold)
@@ -669,6 +671,15 @@ class _Reader:
         """What stands between the words of `"$*"`: the first character of IFS."""
         character = "".join(next(iter(self.values.get("IFS", ())), ()))[:1]
         return character if character in (",", ":", ";", "/", "|") else " "
+
+
+def _read_names(command: Sequence[str]) -> Iterator[str]:
+    """The variables that `read`, `mapfile` and `printf -v` set."""
+    after = command[len([*_leading(command)]) :]
+    if after[:1] in (["read"], ["mapfile"], ["readarray"]):
+        yield from filter(re.compile(r"[A-Za-z_]\w*").fullmatch, after[1:])
+    elif after[:2] == ["printf", "-v"]:
+        yield from after[2:3]
 
 
 def _either(before: _Values | None, new: _Values) -> _Values:

@@ -759,3 +759,9 @@ def test_unknown_words_in_the_options_of_managers_may_be_the_cache_mode(
     assert disk.path is None
     assert "its cache mode is " in (disk.problem or "")
     assert "a variable whose value is not known" in (disk.problem or "")
+
+
+@pytest.mark.parametrize("command", ["read -r C < /m", "IFS=, read x C", "printf -v C %s unsafe"])
+def test_a_variable_that_is_read_from_elsewhere_is_not_known(command: str) -> None:
+    (disk,) = read(f"C=none\n{command}\nqemu-system-x86_64 {DISK.format('/a.raw', '$C')}\n")
+    assert "its cache mode is $C, a variable" in (disk.problem or "")
