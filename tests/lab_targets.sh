@@ -65,7 +65,7 @@ for cell in json.loads(rank("--format", "json"))["cells"]:
     if "at=" in cell["cell"]:
         must(f"power cut of {cell['cell']}", cell["power_cut"]["kind"] == "by-server", cell["power_cut"]["kind"])
 if part == "iscsi":
-    must("the claim is named", "device:at=claims: the server claims that it has no write cache" in flat, "")
+    must("the claim is named", "* claims: the server claims that it has no write cache" in flat, "")
 must("memory of servers", "the server's memory may have served" in flat, "")
 sys.exit(failed > 0)
 P
@@ -102,13 +102,13 @@ gone() { # NAME PLACE STOP START
     cat /tmp/gone
     $start || return
     python3 -m vdisklab clean || return
-    python3 /tmp/gone.py "$database" 1 || return
+    python3 /tmp/gone.py "$database" 1 "$called" || return
     python3 -m vdisklab run "$@" >/tmp/gone 2>&1
     echo "the same command ended with $?"
-    python3 /tmp/gone.py "$database" 0
+    python3 /tmp/gone.py "$database" 0 "$called"
 }
 cat >/tmp/gone.py <<'P'
-"""Prints the newest run of each path; the exit status is 0 if N of them failed, each on its target."""
+"""Prints the newest run of each path; the exit status is 0 if N of them failed, each on the target NAME."""
 import sys
 from vdisklab.results.store import open_store
 
@@ -117,7 +117,7 @@ with open_store(sys.argv[1], create=False) as store:
 failed = [run for run in newest.values() if run.failure]
 for run in newest.values():
     print(run.path, run.failure.message if run.failure else "measured")
-named = all(run.failure.message.startswith("target ") for run in failed)
+named = all(f"target {sys.argv[3]}" in run.failure.message for run in failed)
 sys.exit(len(newest) != 2 or len(failed) != int(sys.argv[2]) or not named)
 P
 
