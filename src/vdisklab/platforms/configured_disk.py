@@ -99,6 +99,10 @@ class ConfiguredDisk:
     """Why its settings may be others, as a clause: a file that sets some was not read."""
     written_by: str = field(default="", metadata=HIDDEN)
     """Other disks that have its image and write to it, too; empty without one."""
+    volume: str = field(default="", metadata=HIDDEN)
+    """What its platform calls the volume, if several disks may have it and no file tells it."""
+    same_volume: str = field(default="", metadata=HIDDEN)
+    """Other disks of Incus that have its volume, which no lock of QEMU's keeps apart."""
     unlocked: bool = field(default=False, metadata=HIDDEN)
     """True if QEMU does not lock its image (locking=off)."""
     was_unsafe: bool = field(default=False, metadata=HIDDEN)

@@ -61,6 +61,7 @@ from vdisklab.platforms.risk_kinds import (
     StaleNote,
     Throttled,
     UnsafeBefore,
+    VolumeShared,
     WhenFull,
     WritesThrownAway,
     limits_in,
@@ -102,6 +103,8 @@ def _in_doubt(disk: ConfiguredDisk) -> Iterator[Risk]:
         yield ServerMayLose(*disk.lost_if)
     if disk.written_by:
         yield ImageShared(disk.written_by)
+    if disk.same_volume:
+        yield VolumeShared(disk.same_volume)
     if disk.was_unsafe and not disk.read_only:
         yield UnsafeBefore()
     if disk.pending:

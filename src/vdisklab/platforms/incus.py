@@ -284,6 +284,8 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     below_instead=_with_flushes(device, pools),
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
+                    volume="" if profile else _custom_volume(device, document),
+                    unlocked=True,
                 )
     if profiles := document.get(_NOT_HERE):
         problem = (
@@ -372,6 +374,16 @@ def _file_in_pool(
     in_project = guest if project == "default" else f"{project}_{guest}"
     place = f"custom/{project}_{volume}" if volume else f"virtual-machines/{in_project}"
     return f"{top.rstrip('/')}/{place}/root.img"
+
+
+def _custom_volume(device: Tree, document: Tree) -> str:
+    """The pool, project and name of a custom volume, which several instances may have if its
+    security.shared is true (validateConfig in internal/server/device/disk.go); empty for another
+    disk."""
+    pool, volume = word(device, "pool"), word(device, "source")
+    if not pool or not volume:
+        return ""
+    return f"{pool}/{word(document, 'project') or 'default'}/{volume}"
 
 
 def _librbd(pool: str, image: str, settings: Tree, user: str) -> ServerDisk | None:

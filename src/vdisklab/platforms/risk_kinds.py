@@ -494,6 +494,21 @@ class ImageShared(Risk, short="image opened twice"):
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeShared(Risk, short="volume used twice"):
+    """Another disk of Incus has the same custom volume (addDriveConfig in driver_qemu.go,
+    validateConfig in device/disk.go of Incus)."""
+
+    others: Annotated[str, "the names of the other disks"]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.others} has the same volume: Incus opens it without QEMU's lock, and two "
+            "writers corrupt it unless its file system is made for clusters. Give each a volume "
+            "of its own; a second instance gets it only with security.shared=true."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class UnsafeBefore(Risk, short="was unsafe"):
     """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
 

@@ -2,18 +2,25 @@
 
 QEMU locks each image that it writes to, and refuses to start with one that is locked (qemu(1),
 `locking` of the file driver; docs/system/images.rst, "Disk image file locking"). Without the lock
-two writers corrupt the image.
+two writers corrupt the image. Incus opens all but Ceph's with locking=off (addDriveConfig in
+internal/server/instance/drivers/driver_qemu.go).
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
+from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 
 _MOST_NAMED = 3
+_OF_TERRAFORM = re.compile(r"libvirt_volume\.[\w-]+(\[([0-9]+|\"[^\"$]*\")\])?|\{'\w+': .*")
+_OF_EACH = re.compile(r"\b(each|count)\.")
+"""An expression that is another one for each guest that Terraform makes."""
 
 
 def with_shared_images(disks: Iterable[ConfiguredDisk]) -> tuple[ConfiguredDisk, ...]:
@@ -30,12 +37,25 @@ def with_shared_images(disks: Iterable[ConfiguredDisk]) -> tuple[ConfiguredDisk,
 def _image_of(disk: ConfiguredDisk) -> str | None:
     """The file or device that a disk writes to; None for one that several may have: it is read
     only, has an overlay, is shareable, is of a template, or of another time or node."""
-    is_file = disk.source is not None and disk.source.startswith("/") and "$" not in disk.source
     alone = disk.read_only or disk.transient or disk.shareable or disk.template
-    if not is_file or alone or disk.past or disk.server is not None or disk.source is None:
+    place = _place_of(disk)
+    if place is None or alone or disk.past or disk.server is not None:
         return None
     directory = disk.bus is not None and disk.bus.shares_directory
-    return None if directory else f"{disk.node}:{posixpath.normpath(disk.source)}"
+    return None if directory else f"{disk.node}:{place}"
+
+
+def _place_of(disk: ConfiguredDisk) -> str | None:
+    """A disk's file or device, or what its platform or Terraform calls its volume; None if a
+    variable decides it, or nothing tells it."""
+    source = disk.source or ""
+    if source.startswith("/") and "$" not in source:
+        return posixpath.normpath(source)
+    if disk.volume:
+        return f"{disk.platform.value} {disk.volume}"
+    if _OF_TERRAFORM.fullmatch(source) and not _OF_EACH.search(source):
+        return f"{PurePath(disk.origin).parent} {source}"  # of one file's resources
+    return None
 
 
 def _is_same(disk: ConfiguredDisk, other: ConfiguredDisk) -> bool:
@@ -54,10 +74,15 @@ def _beside(disk: ConfiguredDisk, alike: Sequence[ConfiguredDisk]) -> Configured
     names = list(dict.fromkeys(f"{each.domain} {each.target}" for each in others))
     more = ["others"] if len(names) > _MOST_NAMED or len(alike) > len(first) else []
     named = ", ".join([*names[:_MOST_NAMED], *more])
+    if all(each.volume and each.platform is Platform.INCUS for each in (disk, *others)):
+        return replace(disk, same_volume=named)
     if any(each.unlocked for each in (disk, *others)):
         loss = f"{named} may write to it at the same time without QEMU's lock, which corrupts it"
         if disk.lost_below is not None:
             return disk
+        by_incus = any(each.platform is Platform.INCUS for each in (disk, *others))
         instead = "Leave locking=off out, and give each an image of its own"
+        if by_incus:  # it always opens them so
+            instead = "Give each an image of its own"
         return replace(disk, lost_below=loss, below_instead=instead)
     return replace(disk, written_by=named)

@@ -35,6 +35,9 @@ _RESOURCE = re.compile(
 
 
 _SLOT = re.compile(r"(?:virtio|scsi|sata|ide)[0-9]+")
+_VOLUME = re.compile(
+    r"(?:\$\{)?(?P<address>libvirt_volume\.[\w-]+(?:\[(?:[0-9]+|\"[^\"$]*\")\])?)\.id\}?"
+)
 _LONGEST = 200
 _MOST_FILES = 20
 _MOST_NAMED = 4
@@ -333,6 +336,12 @@ def _target_of(disk: HclBlock, number: int) -> str:
     return f"{'s' if scsi else 'v'}d{chr(ord('a') + number % 26)}"
 
 
+def _volume_of(disk: HclBlock) -> str:
+    """Terraform's address of the one volume that a disk names; empty for what may be several."""
+    match = _VOLUME.fullmatch(disk.text("volume_id"))
+    return "" if match is None else match["address"]
+
+
 def _add_disk(
     devices: ET.Element, disk: HclBlock, number: int, volumes: Mapping[str, HclBlock]
 ) -> None:
@@ -348,7 +357,7 @@ def _add_disk(
         devices, "disk", {"type": "block" if device else "file", "device": "disk"}
     )
     ET.SubElement(element, "driver", {"name": "qemu", "type": form})
-    place = file or device or (named[1] if named else "?")
+    place = file or device or _volume_of(disk) or (named[1] if named else "?")
     ET.SubElement(element, "source", {"dev" if device else "file": place})
     target = _target_of(disk, number)
     ET.SubElement(element, "target", {"dev": target, "bus": "scsi" if scsi else "virtio"})

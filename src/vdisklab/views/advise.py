@@ -48,6 +48,7 @@ from vdisklab.platforms.risk_kinds import (
     SoftMount,
     Throttled,
     UnsafeBefore,
+    VolumeShared,
 )
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
@@ -58,7 +59,7 @@ from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _ALWAYS_SAID = (
     FileVolume, IdleAio, ImageShared, MayBeUnseen, MayOutgrow, NotOfToday, PoolMayFill,
-    ProbablyVolume, QuotaReached, SoftMount, Throttled, UnsafeBefore,
+    ProbablyVolume, QuotaReached, SoftMount, Throttled, UnsafeBefore, VolumeShared,
 )  # fmt: skip
 """Risks that are no loss today, and that change what to do."""
 
