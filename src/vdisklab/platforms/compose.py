@@ -9,6 +9,8 @@ Compose puts values of the environment in place of `$NAME` and `${NAME:-default}
 `.env` beside the file (docs.docker.com/reference/compose-file/interpolation); `env_file:` gives a
 service variables, which `environment:` goes before. A variable without a value in these files has
 its default here, which a note says; one without a default stays as written.
+
+A service of another image is a guest if its own command starts QEMU (`entrypoint`, `command`).
 """
 
 from __future__ import annotations
@@ -76,12 +78,18 @@ _DEVICE = re.compile(
     r"/dev/(?:sd|vd|xvd|hd|nvme|mapper/|dm-|disk/|md|loop|zd|zvol/|rbd|nbd|mmcblk|ram|zram)"
 )
 """Names of the host's block devices (Documentation/admin-guide/devices.txt)."""
+_COMMAND = re.compile(r"^[ \t]+['\"]?(?:command|entrypoint)['\"]?:", re.MULTILINE)
+_QEMU = re.compile(r"\bqemu-(?:system-[a-z0-9_]+|kvm)\b")
+_SHELLS = ("sh", "bash", "ash", "dash")
+_FILE = re.compile(r"\bfile(?:name)?=(/[^,\s]+)")
 _IMAGE_FILE = re.compile(r"\.(?:img|raw|qcow2|vmdk|vdi|vhdx?)$", re.IGNORECASE)
 
 
 def _recognises(text: GuestText) -> bool:
+    if "services:" not in text.text:
+        return False
     given = _dotenv(text.files.get(_DOT_ENV, ""), {})
-    return "services:" in text.text and any(
+    return (_COMMAND.search(text.text) is not None and _QEMU.search(text.text) is not None) or any(
         _IMAGE.search(_interpolated(found, _Values(given), 0))
         for found in re.findall(r"\bimage:\s*['\"]?([^\s'\"]{1,200})", text.text)
     )
@@ -114,7 +122,9 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             values = _Values(given)
             service = _filled(written, values, text) if isinstance(written, dict) else {}
             match = _IMAGE.search(str(service.get("image", "")))
-            if match is not None:
+            if match is None:
+                yield from _of_command(text, str(name), service, _missing(written, text))
+            else:
                 row = AARCH64 if match["kind"] else X86_64
                 argv = _command(str(name), service, match["name"] or "", row)
                 refused = _refused(_variables(service.get("environment")))
@@ -126,6 +136,43 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
                     doubt=_doubt(missing), changed_at=_places_of(text, str(name), service),
                     lost_at=dict(_in_memory(service, _tmpfs_volumes(document))),
                 )  # fmt: skip
+
+
+def _of_command(
+    text: GuestText, name: str, service: Mapping[str, Any], missing: Sequence[str]
+) -> Iterator[GuestText]:
+    """The guest of a service whose own command starts QEMU, with its files as the host has them."""
+    words = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
+    if len(words) > 2 and PurePath(words[0]).name in _SHELLS and words[1].endswith("c"):
+        words = _words(words[2])
+    if not any(_QEMU.fullmatch(PurePath(each).name) for each in words):
+        return
+    mounts = [_places(volume) for volume in _volumes(service)]
+    on_host = {posixpath.normpath(inside): place for place, inside in mounts if place[:1] == "/"}
+    doubts = [
+        f"{file} is in the container, where nothing of the host is mounted that was read"
+        for file in _FILE.findall(" ".join(words))
+        if not any(file.startswith(f"{inside}/") for inside in on_host) and not _DEVICE.match(file)
+    ]
+    for inside, place in on_host.items():
+        below = re.compile(rf"(?<![\w./-]){re.escape(inside)}(?=[/,]|$)")
+        words = [below.sub(place.replace("\\", r"\\"), each) for each in words]
+    line = _line_of(text, name, "command")
+    where = f"`cache=` of {set_in(text, 'command', line, f'service {name}')}"
+    yield GuestText(
+        "\0".join(words), f"{text.origin}/{name}", of=Platform.QEMU, changed_at={"": where},
+        doubt=_doubt(missing) or "; ".join(doubts[:1]),
+    )  # fmt: skip
+
+
+def _words(written: object) -> list[str]:
+    """The words of a command, as a list or as a shell would split it."""
+    if isinstance(written, str):
+        try:
+            return shlex.split(written)
+        except ValueError:
+            return written.split()
+    return [str(each) for each in written] if isinstance(written, list) else []
 
 
 def _places_of(text: GuestText, name: str, service: Mapping[str, Any]) -> dict[str, str]:
@@ -250,7 +297,7 @@ def _filled(service: Mapping[str, Any], values: _Values, text: GuestText) -> dic
             return {key: put(each) for key, each in value.items()}
         return value
 
-    keys = ("environment", "devices", "volumes", "image")
+    keys = ("environment", "devices", "volumes", "image", "command", "entrypoint")
     written = {key: service.get(key) for key in keys}
     filled = {**service, **{key: put(each) for key, each in written.items() if not is_deep(each)}}
     variables: dict[str, str] = {}

@@ -2,7 +2,8 @@
 a Quadlet: rewritten into a compose file's service.
 
 docker-run(1), podman-run(1); podman-systemd.unit(5): Image, Environment, EnvironmentFile, Volume,
-AddDevice and ContainerName of a `.container` file. `--env-file` has lines of NAME=VALUE.
+AddDevice, Exec, Entrypoint and ContainerName of a `.container` file. `--env-file` has lines of
+NAME=VALUE.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ class _Container:
     volumes: list[str] = field(default_factory=list)
     tmpfs: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
+    entrypoint: str = ""
+    """Of a Quadlet; the command of a script is read as QEMU's there."""
+    command: list[str] = field(default_factory=list)
 
     def add(self, option: str, value: str) -> None:
         """Takes an option of the command line; others change no disk."""
@@ -125,6 +129,11 @@ def _of_quadlet(text: GuestText) -> _Container:
         key, value = match["key"], match["value"].strip()
         if key == "Image":
             container.image = value
+        elif key == "Entrypoint":
+            container.entrypoint = value
+        elif key == "Exec":
+            with suppress(ValueError):
+                container.command = shlex.split(value)
         elif key == "Environment":
             with suppress(ValueError):
                 container.variables += shlex.split(value)
@@ -154,6 +163,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             f"    {key}: {json.dumps(value)}\n"
             for key, value in (
                 ("image", container.image), ("environment", environment),
+                ("entrypoint", container.entrypoint), ("command", container.command),
                 ("volumes", container.volumes), ("devices", container.devices),
                 ("tmpfs", container.tmpfs),
                 ("env_file", [file for file in container.files if file not in text.files]),

@@ -83,3 +83,39 @@ def test_ways_to_write_a_variable(options: str, cache: str) -> None:
     (disk,) = read(GuestText(text, "w.sh")).values()
     assert disk.path is not None
     assert str(disk.path.cache) == cache
+
+
+SERVICE = """services:
+  db: {{image: "postgres:16"}}
+  vm:
+    image: registry.lan/runner:1
+    {command}
+    volumes: ["/srv/vm:/d"]
+"""
+RUNS = "qemu-system-x86_64 -drive file=/d/a.img,format=raw,if=virtio,cache=unsafe"
+UNIT = f"[Container]\nImage=registry.lan/runner:1\nVolume=/srv/vm:/d\nExec={RUNS}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (SERVICE.format(command=f"command: {RUNS.split()}"), "compose.yaml"),
+        (SERVICE.format(command=f"command: {RUNS}"), "compose.yaml"),
+        (SERVICE.format(command=f"command: sh -c 'exec {RUNS}'"), "compose.yaml"),
+        (SERVICE.format(command=f"entrypoint: {RUNS.split()[:1]}\n    command: {RUNS.split()[1:]}"),
+         "compose.yaml"),
+        (UNIT, "vm.container"),
+    ],
+)  # fmt: skip
+def test_a_container_whose_own_command_starts_qemu_is_a_guest(text: str, name: str) -> None:
+    """Its service was left out without a word, and a Quadlet was called no plain YAML."""
+    (disk,) = read_guests([GuestText(text, name)])
+    assert (disk.domain, disk.source) == ("vm", "/srv/vm/a.img")
+    assert str(disk.path) == "raw/unsafe"
+
+
+def test_a_file_inside_the_container_leaves_its_disk_in_doubt() -> None:
+    runs = RUNS.replace("unsafe", "none").replace("/d/", "/e/")
+    text = SERVICE.format(command=f"command: {runs}")
+    (disk,) = read_guests([GuestText(text, "compose.yaml")])
+    assert disk.may_differ.startswith("/e/a.img is in the container")
