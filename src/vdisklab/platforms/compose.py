@@ -142,25 +142,25 @@ def _of_command(
     text: GuestText, name: str, service: Mapping[str, Any], missing: Sequence[str]
 ) -> Iterator[GuestText]:
     """The guest of a service whose own command starts QEMU, with its files as the host has them."""
-    words = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
-    if len(words) > 2 and PurePath(words[0]).name in _SHELLS and words[1].endswith("c"):
-        words = _words(words[2])
-    if not any(_QEMU.fullmatch(PurePath(each).name) for each in words):
+    argv = [*_words(service.get("entrypoint")), *_words(service.get("command"))]
+    if len(argv) > 2 and PurePath(argv[0]).name in _SHELLS and argv[1].endswith("c"):
+        argv = _words(argv[2])
+    if not any(_QEMU.fullmatch(PurePath(each).name) for each in argv):
         return
     mounts = [_places(volume) for volume in _volumes(service)]
     on_host = {posixpath.normpath(inside): place for place, inside in mounts if place[:1] == "/"}
     doubts = [
         f"{file} is in the container, where nothing of the host is mounted that was read"
-        for file in _FILE.findall(" ".join(words))
+        for file in _FILE.findall(" ".join(argv))
         if not any(file.startswith(f"{inside}/") for inside in on_host) and not _DEVICE.match(file)
     ]
     for inside, place in on_host.items():
         below = re.compile(rf"(?<![\w./-]){re.escape(inside)}(?=[/,]|$)")
-        words = [below.sub(place.replace("\\", r"\\"), each) for each in words]
+        argv = [below.sub(place.replace("\\", r"\\"), each) for each in argv]
     line = _line_of(text, name, "command")
     where = f"`cache=` of {set_in(text, 'command', line, f'service {name}')}"
     yield GuestText(
-        "\0".join(words), f"{text.origin}/{name}", of=Platform.QEMU, changed_at={"": where},
+        "\0".join(argv), f"{text.origin}/{name}", of=Platform.QEMU, changed_at={"": where},
         doubt=_doubt(missing) or "; ".join(doubts[:1]),
     )  # fmt: skip
 
