@@ -248,18 +248,7 @@ def keep(work: Path) -> dict[str, Any]:
         "disk": asdict(TIMES) | {"rate": RATE},
         "recordings": [
             *before["recordings"],
-            *(
-                {
-                    "application": application,
-                    "recorded": _described(directory / f"{application}.load"),
-                    "replayed": [
-                        _described(replay) for replay in sorted(directory.glob("replayed-*.load"))
-                    ],
-                }
-                for application in LONG_APPLICATIONS
-                for directory in directories_of(work / "pairs", application)
-                if any(directory.glob("replayed-*.load"))
-            ),
+            *(pair for pair in _pairs_in(work) if pair not in before["recordings"]),
         ],
         "earlier": before["earlier"],
         "fast_disk": asdict(FAST) | {"rate": FAST_RATE},
@@ -269,6 +258,17 @@ def keep(work: Path) -> dict[str, Any]:
             else before["rates"]
         ),
     }
+
+
+def _pairs_in(work: Path) -> Iterator[dict[str, Any]]:
+    for application in LONG_APPLICATIONS:
+        for directory in directories_of(work / "pairs", application):
+            if replays := sorted(directory.glob("replayed-*.load")):
+                yield {
+                    "application": application,
+                    "recorded": _described(directory / f"{application}.load"),
+                    "replayed": [_described(replay) for replay in replays],
+                }
 
 
 def _at_rate(directory: Path, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import without_flushes
@@ -59,12 +59,19 @@ class Lossy:
 
     def _host_at(self, place: str) -> str | None:
         """The host of an address of this target; None for another address."""
-        try:
-            url = urlsplit(place)
-        except ValueError:  # no address
-            return None
-        is_this = url.scheme == "iscsi" and self.target and url.path == f"/{self.target}"
-        return (url.hostname or "") if is_this else None
+        url = url_of(place)
+        is_this = url is not None and url.scheme == "iscsi" and url.path == f"/{self.target}"
+        return (url.hostname or "") if url is not None and self.target and is_this else None
+
+
+def url_of(place: str) -> SplitResult | None:
+    """The parts of an address; None for a text that is none, or whose port is no number."""
+    try:
+        url = urlsplit(place)
+        _ = url.port
+    except ValueError:
+        return None
+    return url
 
 
 def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:

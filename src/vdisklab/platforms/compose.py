@@ -154,9 +154,11 @@ def _of_command(
         for file in _FILE.findall(" ".join(argv))
         if not any(file.startswith(f"{inside}/") for inside in on_host) and not _DEVICE.match(file)
     ]
-    for inside, place in on_host.items():
-        below = re.compile(rf"(?<![\w./-]){re.escape(inside)}(?=[/,]|$)")
-        argv = [below.sub(place.replace("\\", r"\\"), each) for each in argv]
+    deepest_first = sorted(on_host, key=len, reverse=True)
+    if deepest_first:
+        mounted = "|".join(map(re.escape, deepest_first))
+        below = re.compile(rf"(?<![\w./-])(?:{mounted})(?=[/,]|$)")
+        argv = [below.sub(lambda match: on_host[match[0]], each) for each in argv]
     line = _line_of(text, name, "command")
     where = f"`cache=` of {set_in(text, 'command', line, f'service {name}')}"
     yield GuestText(

@@ -45,15 +45,15 @@ class _Container:
     name: str = ""
     image: str = ""
     argv: tuple[str, ...] = ()
-    """The words of its command; none of a Quadlet."""
+    """The words of the command line that starts it; none of a Quadlet's."""
     variables: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
     tmpfs: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     entrypoint: str = ""
-    """Of a Quadlet; the command of a script is read as QEMU's there."""
-    command: list[str] = field(default_factory=list)
+    """Of a Quadlet, as its command; QEMU in the command line of a script is read there."""
+    command: str = ""
 
     def add(self, option: str, value: str) -> None:
         """Takes an option of the command line; others change no disk."""
@@ -132,8 +132,7 @@ def _of_quadlet(text: GuestText) -> _Container:
         elif key == "Entrypoint":
             container.entrypoint = value
         elif key == "Exec":
-            with suppress(ValueError):
-                container.command = shlex.split(value)
+            container.command = value
         elif key == "Environment":
             with suppress(ValueError):
                 container.variables += shlex.split(value)

@@ -90,8 +90,8 @@ def notes_on(text: GuestText) -> Iterator[str]:
         disks = ", ".join(dict.fromkeys(line.name for line in told[:_MOST_NAMED]))
         yield (
             f"{text.origin}: the kernel is told that {disks} has no write cache "
-            f"({_numbers(told)}), so no flush reaches it: what a guest has flushed is lost in a "
-            "power cut if it has one."
+            f"({_numbers(told)}), so it sends no flush. If the disk has such a cache, a power cut "
+            "loses what a guest has flushed."
         )
     for kind, said in _KINDS:
         added = [*_lines(text, kind)]

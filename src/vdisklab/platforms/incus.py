@@ -221,7 +221,7 @@ def _is_container(document: Tree) -> bool:
 
 
 def _without_disk(text: GuestText) -> DisklessGuest | None:
-    """The containers of a text; None for one without any."""
+    """The containers of a text; None for a text without containers."""
     names = [word(each, "name") or text.name for each in text.documents if _is_container(each)]
     if not names:
         return None

@@ -122,20 +122,16 @@ class NbdServer:
 
     def _host_at(self, place: str) -> str | None:
         """The host of an address with this server's port and export; None for another address."""
-        try:
-            url = urlsplit(place)
-            host, port = url.hostname or "", str(url.port or _PORT)
-        except ValueError:  # no address, no port
+        url = beside.url_of(place)
+        if url is None or url.scheme not in ("nbd", "nbds"):
             return None
-        is_tcp = url.scheme in ("nbd", "nbds") and port == self.port
-        return host if is_tcp and self._has_export(place) else None
+        is_this = str(url.port or _PORT) == self.port and self._has_export(place)
+        return (url.hostname or "") if is_this else None
 
 
 def _socket_of(place: str) -> str | None:
-    try:
-        return next(iter(parse_qs(urlsplit(place).query).get("socket", ())), None)
-    except ValueError:  # no address
-        return None
+    url = beside.url_of(place)
+    return None if url is None else next(iter(parse_qs(url.query).get("socket", ())), None)
 
 
 _SERVERS = (*_NBD, "tgtadm")

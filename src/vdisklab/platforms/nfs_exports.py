@@ -11,7 +11,6 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from vdisklab.platforms import beside, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -58,12 +57,11 @@ class NfsExport:
         return self._host_at(place) or ""
 
     def _host_at(self, place: str) -> str | None:
-        try:
-            url = urlsplit(place)
-        except ValueError:  # no address
+        url = beside.url_of(place)
+        if url is None or url.scheme != "nfs":
             return None
         inside = posixpath.normpath(url.path).startswith(f"{self.directory.rstrip('/')}/")
-        return url.hostname if url.scheme == "nfs" and inside else None
+        return url.hostname if inside else None
 
 
 def is_exports_file(text: GuestText) -> bool:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from vdisklab.errors import PlanError
 from vdisklab.path.memory_names import memory_by_name
+from vdisklab.platforms import beside
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText, branches, tree, word
 from vdisklab.units import counted
@@ -77,16 +78,14 @@ class ServedDisk:
         not say which host it is of. A disk of an unknown initiator is that of each."""
         if self.lun is not None:
             return self._is_given_to(disk) and self._is_at(place, self.lun)
-        try:
-            url = urlsplit(place)
-            port = str(url.port or _PORT)
-        except ValueError:  # no address
+        url = beside.url_of(place)
+        if url is None or not url.scheme.startswith("nbd"):
             return False
-        if not url.scheme.startswith("nbd") or url.path.removeprefix("/") != self.name:
+        if url.path.removeprefix("/") != self.name:
             return False
         if "+unix" in url.scheme:
             return parse_qs(url.query).get("socket") == [self.socket]
-        return port == self.port
+        return str(url.port or _PORT) == self.port
 
     def _is_given_to(self, disk: ConfiguredDisk) -> bool:
         asks = "" if disk.server is None else disk.server.initiator.lower()
@@ -96,8 +95,10 @@ class ServedDisk:
         if place.startswith("/dev/"):
             by_path = rf"-iscsi-{re.escape(self.name)}-lun-{lun}(?![0-9])"
             return re.search(by_path, place) is not None
-        url = urlsplit(place)
-        return not self.by_kernel and url.scheme == "iscsi" and url.path == f"/{self.title}"
+        url = beside.url_of(place)
+        if url is None or self.by_kernel:
+            return False
+        return url.scheme == "iscsi" and url.path == f"/{self.title}"
 
 
 def is_server_file(text: GuestText) -> bool:
@@ -297,8 +298,9 @@ def _of_targetcli(body: str) -> Iterator[ServedDisk]:
     """The LUNs that commands of targetcli(8) make, by their backstores, numbered from 0.
 
     `create` of fileio is `name file_or_dev size write_back`, of block `name dev`, of ramdisk `name
-    size`; write_back is on without a word, and the cache is reported then (targetcli-fb's
-    ui_backstore.py, rtslib's tcm.py), so that only a changed emulate_write_cache hides it.
+    size`; write_back is on without a word (targetcli-fb's ui_backstore.py), and the kernel reports
+    the cache then (fd_configure_device in target_core_file.c sets emulate_write_cache), so that
+    only a changed emulate_write_cache hides it.
     """
     stores: dict[str, dict[str, object]] = {}
     for match in _TARGETCLI.finditer(body):

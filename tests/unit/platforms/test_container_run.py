@@ -114,6 +114,15 @@ def test_a_container_whose_own_command_starts_qemu_is_a_guest(text: str, name: s
     assert str(disk.path) == "raw/unsafe"
 
 
+def test_the_deepest_mount_has_a_file() -> None:
+    """`/srv/vm`, the place of one directory, is another's inside the container."""
+    mounts = '["/srv/vm:/d", "/fast:/d/a", "/other:/srv/vm"]'
+    text = SERVICE.format(command=f"command: {RUNS.replace('/d/', '/d/a/')}")
+    text = text.replace('["/srv/vm:/d"]', mounts)
+    (disk,) = read_guests([GuestText(text, "compose.yaml")])
+    assert disk.source == "/fast/a.img"
+
+
 def test_a_file_inside_the_container_leaves_its_disk_in_doubt() -> None:
     runs = RUNS.replace("unsafe", "none").replace("/d/", "/e/")
     text = SERVICE.format(command=f"command: {runs}")

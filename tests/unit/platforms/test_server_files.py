@@ -107,6 +107,7 @@ def test_what_a_server_loses_is_said_of_the_guests_disk(
         (LIO, PATH.format(1)), (LIO, PATH.format(2)), (LIO, PATH.format(3)), (LIO, PATH.format(10)),
         (NBD, "nbd://10.0.0.5:10810/vm3"), (NBD, "nbd://10.0.0.5:10810/vm4"),
         (NBD, "nbd://10.0.0.5/vm1"),  # another server's port
+        (LIO, "iscsi://[10.0.0.5/iqn.2026-01.lab:lio/4"),  # no address
     ],
 )  # fmt: skip
 def test_what_a_server_keeps_is_not_called_lost(server: str, place: str) -> None:
