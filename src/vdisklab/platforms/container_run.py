@@ -90,7 +90,7 @@ def _containers(text: GuestText) -> Iterator[_Container]:
     if _QUADLET.search(text.text):
         yield _of_quadlet(text)
         return
-    for command in commands_of(text.text, text.files):
+    for command in commands_of(text.text, text.files, text.first_line):
         names = [PurePath(part).name for part in command.argv]
         first = next((number for number, name in enumerate(names[:8]) if name in _PROGRAMS), None)
         if first is None or tells(command.argv):

@@ -32,7 +32,8 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     body = text.text
     if _FENCE.search(body):
         for match in _FENCE.finditer(body):
-            yield GuestText(match["inside"], text.origin)
+            line = text.first_line + body.count("\n", 0, match.start("inside"))
+            yield GuestText(match["inside"], text.origin, first_line=line)
     elif _PROMPT.search(body[:4096]):
         yield from _of_terminal(text)
     else:
@@ -52,7 +53,8 @@ def _of_terminal(text: GuestText) -> Iterator[GuestText]:
             yield GuestText(output + "\n", _named(match["command"], text.origin))
         if match["command"].strip():
             # A command that continues in the next lines has its arguments there.
-            yield GuestText(f"{match['command']}\n{output}\n", text.origin)
+            line = text.first_line + text.text.count("\n", 0, match.start())
+            yield GuestText(f"{match['command']}\n{output}\n", text.origin, first_line=line)
 
 
 def _named(command: str, origin: str) -> str:

@@ -131,6 +131,11 @@ _NAMED_LATER = re.compile(r"-disk-(?:scsi|virtio|sata|ide)[0-9]+(?:\.\w+)?$")
 """The volume that stands for one that Proxmox VE makes and names (`qm_commands`): its own names end
 in a number (PVE::Storage::Plugin: get_next_vm_diskname)."""
 
+_OF_GUEST = "?"
+"""Stands before why the SCSI controller of a guest is not known."""
+
+_ANY_VIRTIO = "virtio-scsi-single"
+
 _OWNER = re.compile(r"\b(?:vm|base)-([0-9]+)-|(?::|/images/)([0-9]+)/")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 _ADDED = {
@@ -452,12 +457,13 @@ def _disk(
         with suppress(ValueError):
             in_directory = ((), _image(volume, options))
             controller = settings.get("scsihw", "lsi")
+            controller = _ANY_VIRTIO if controller.startswith(_OF_GUEST) else controller
             assumed = _path(bus, controller, options, in_directory, storage)
     policy = options.get("werror"), options.get("rerror")
     return ConfiguredDisk(
         domain=settings.get("name", vmid),
         target=slot,
-        source=source,
+        source=_shown_source(source),
         path=path,
         assumed=assumed,
         server=server,
@@ -467,7 +473,7 @@ def _disk(
         platform=Platform.PROXMOX,
         guest=vmid,
         text=settings[slot],
-        controller=settings.get("scsihw", "lsi") if slot.startswith("scsi") else "",
+        controller=_controller(settings) if slot.startswith("scsi") else "",
         architecture=settings.get("arch"),
         limits=(
             *LIMITS.beyond(options),
@@ -486,6 +492,22 @@ def _disk(
         on_thin_volume=storage is not None and storage.makes_thin,
         transient=_is_true(options.get("snapshot")),
     )
+
+
+def _controller(settings: Mapping[str, str]) -> str:
+    """The model of the SCSI controller; empty if it is that of a guest which is not known."""
+    model = settings.get("scsihw", "lsi")
+    return "" if model.startswith(_OF_GUEST) else model
+
+
+def _shown_source(source: str | None) -> str | None:
+    """The file or device, or the volume, with the number that Proxmox VE gives a new one open."""
+    if source is None or _NAMED_LATER.search(source) is None:
+        return source
+    storage, colon, _ = source.partition(":")
+    if colon and not source.startswith("/"):
+        return f"a new volume on {storage}"
+    return re.sub(r"-disk-[a-z]+[0-9]+(?=(?:\.\w+)?$)", "-disk-N", source)
 
 
 def _refused(slot: str, bus: Bus, written: Mapping[str, str]) -> tuple[str, str] | None:
@@ -635,6 +657,8 @@ def _path(
     place: tuple[tuple[Layer, ...], Image | None],
     storage: Storage | None,
 ) -> DiskPath:
+    if bus is Bus.SCSI and controller.startswith(_OF_GUEST):
+        raise ValueError(controller.removeprefix(_OF_GUEST))
     if bus is Bus.SCSI:
         try:
             reading.one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
@@ -957,9 +981,12 @@ def _reader(
     texts: Sequence[reading.GuestText], _documents: Sequence[reading.Tree]
 ) -> dialect.Reader:
     storages: dict[str, Storage] = {}
+    controllers: dict[str, str] = {}
     for text in texts:
         if text.file_name == STORAGES:
             storages |= {"local": _LOCAL, **read_storages(text.text)}
+        elif text.file_name.endswith(".conf") and not text.adds_to and is_proxmox(text):
+            controllers[text.name] = _sections(text.text).get("", {}).get("scsihw", "lsi")
 
     def read(text: reading.GuestText) -> Sequence[ConfiguredDisk]:
         stored = text.file_name == STORAGES
@@ -967,10 +994,23 @@ def _reader(
             return ()
         of_node = _OF_NODE.search(text.place or text.origin)
         node = "" if of_node is None else of_node[1]
-        disks = read_proxmox(text.text, text.name, storages)
+        disks = read_proxmox(_with_controller(text, controllers), text.name, storages)
         return [_on_node(disk, node, storages) for disk in disks]
 
     return read
+
+
+def _with_controller(text: reading.GuestText, controllers: Mapping[str, str]) -> str:
+    """The lines of a guest; those that a command adds to one which exists have its controller, or
+    say that it is not known."""
+    if not text.adds_to:
+        return text.text
+    number = text.name if re.fullmatch("[0-9]+", text.name) else "VMID"
+    unknown = (
+        f"{_OF_GUEST}its controller is not known, as {text.adds_to} changes a guest that exists: "
+        f"run `qm config {number} > {number}.conf` on its node, and name {number}.conf, too"
+    )
+    return f"{text.text}scsihw: {controllers.get(text.name, unknown)}\n"
 
 
 def _on_node(disk: ConfiguredDisk, node: str, storages: Mapping[str, Storage]) -> ConfiguredDisk:

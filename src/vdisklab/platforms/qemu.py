@@ -88,7 +88,7 @@ def _commands(given: GuestText) -> Sequence[ShellCommand]:
     if not is_named and not ("$" in text and re.search(r"\s--?(drive|blockdev|hd[a-d])\b", text)):
         return ()
     process = (ShellCommand(tuple(text.split("\0"))),)
-    commands = process if "\0" in text else commands_of(text, given.files)
+    commands = process if "\0" in text else commands_of(text, given.files, given.first_line)
     return tuple(command for command in commands if _start(command.argv) is not None)
 
 

@@ -17,6 +17,7 @@ from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.unknown_words import parts_of, unknown_in
+from vdisklab.platforms.where_set import only_line, set_in
 
 _COMMAND = re.compile(
     r"\bqm\s+(?:create|set|clone|template)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
@@ -24,6 +25,7 @@ _COMMAND = re.compile(
 _VERBS = ("create", "set", "clone", "template")
 _OF_API = re.compile(r"/nodes/(?P<node>[\w-]+)/qemu(?:/(?P<vmid>[0-9]+)(?:/(?P<verb>\w+))?)?")
 _NEW = re.compile(r"^(?P<storage>[\w.-]+):(?P<size>[0-9]+(?:\.[0-9]+)?)(?=,|$)")
+_BY_VARIABLE = re.compile(r"\bcache=\$\{?([A-Za-z_]\w*)\}?")
 _DISK = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
 
 
@@ -51,11 +53,15 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     nodes: dict[str, str] = {}
     clones: dict[str, str] = {}
     doubts: dict[str, str] = {}
-    for given in commands_of(text.text, text.files):
+    places: dict[str, dict[str, str]] = {}
+    made: set[str] = set()
+    for given in commands_of(text.text, text.files, text.first_line):
         command = _of_command(given)
         if command is None:
             continue
         vmid = command.vmid
+        if command.verb == "create" or (command.verb == "clone" and vmid in made):
+            made.add(command.new_vmid if command.verb == "clone" else vmid)
         if command.verb == "clone":
             vmid, clones[command.new_vmid] = command.new_vmid, command.vmid
             guests[vmid] = _cloned(command, guests.get(command.vmid, {}))
@@ -63,6 +69,10 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             guests.setdefault(vmid, {})["template"] = "1"
         else:
             _set(guests.setdefault(vmid, {}), command)
+            slots = filter(_DISK.fullmatch, command.options)
+            places.setdefault(vmid, {}).update(
+                (slot, _place_of(text, slot, given.line)) for slot in slots
+            )
         nodes[vmid] = command.node or nodes.get(vmid, "")
         doubts[vmid] = given.doubt or doubts.get(vmid) or doubts.get(clones.get(vmid, ""), "")
     for vmid, settings in guests.items():
@@ -71,7 +81,28 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         conf = as_conf(settings, f"{text.origin}/{within}{name}.conf")
         guest = settings.get("name", name)
         diskless = clone_of(guest, clones[vmid]) if vmid in clones else None
-        yield replace(conf, diskless=diskless, doubt=doubts[vmid])
+        adds_to = "" if vmid in made or "scsihw" in settings else f"`qm set` in {text.origin}"
+        yield replace(
+            conf, diskless=diskless, doubt=doubts[vmid], changed_at=places.get(vmid, {}),
+            adds_to=adds_to,
+        )  # fmt: skip
+
+
+def _place_of(text: GuestText, slot: str, line: int) -> str:
+    """Where a command that begins in a line sets the cache mode of a disk: in the line of the
+    disk's own option, or where the variable has its value that is its cache mode."""
+    lines = text.text.splitlines()
+    start = line - text.first_line
+    number = start
+    for number in range(start, len(lines)):
+        if re.search(rf"-{slot}\b", lines[number]) or not lines[number].endswith("\\"):
+            break
+    shown = lines[number] if number < len(lines) else ""
+    named = _BY_VARIABLE.search(shown)
+    if named is not None:
+        found = only_line(text.text, rf"\b{named[1]}=")
+        return set_in(text, named[1], None if found is None else found + text.first_line - 1)
+    return set_in(text, "cache", number + text.first_line)
 
 
 def _set(settings: dict[str, str], command: _GuestCommand) -> None:

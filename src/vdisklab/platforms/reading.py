@@ -128,6 +128,11 @@ class GuestText:
     """Why disks lose flushed data below QEMU, by their names, and what to do, as a clause."""
     refused: tuple[str, str] | None = None
     """Why the program that makes the guest does not start it, and the way out."""
+    adds_to: str = ""
+    """The command, as a noun, that gives these lines to a guest that has others already; empty for
+    a text that has all of them."""
+    first_line: int = 1
+    """The line of its file in which it begins, if it is a part of the file."""
     place: str = ""
     """The file's whole name without links, if the text is a file's."""
     of: Platform | None = None

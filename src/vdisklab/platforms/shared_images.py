@@ -19,6 +19,9 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 
 _MOST_NAMED = 3
 _OF_TERRAFORM = re.compile(r"libvirt_volume\.[\w-]+(\[([0-9]+|\"[^\"$]*\")\])?|\{'\w+': .*")
+_NEW = re.compile(r"-disk-N(\.\w+)?$")
+"""A volume that Proxmox VE makes and numbers."""
+
 _OF_EACH = re.compile(r"\b(each|count)\.")
 """An expression that is another one for each guest that Terraform makes."""
 
@@ -49,7 +52,7 @@ def _place_of(disk: ConfiguredDisk) -> str | None:
     """A disk's file or device, or what its platform or Terraform calls its volume; None if a
     variable decides it, or nothing tells it."""
     source = disk.source or ""
-    if source.startswith("/") and "$" not in source:
+    if source.startswith("/") and "$" not in source and not _NEW.search(source):
         return posixpath.normpath(source)
     if disk.volume:
         return f"{disk.platform.value} {disk.volume}"
@@ -60,7 +63,8 @@ def _place_of(disk: ConfiguredDisk) -> str | None:
 
 def _is_same(disk: ConfiguredDisk, other: ConfiguredDisk) -> bool:
     """True for one disk of one guest, which two platforms' words may name by two targets."""
-    if disk.domain != other.domain:
+    of_number = (disk.platform, disk.guest) == (other.platform, other.guest) and disk.guest != ""
+    if disk.domain != other.domain and not (of_number and disk.platform is Platform.PROXMOX):
         return False
     return disk.target == other.target or disk.platform is not other.platform
 

@@ -16,9 +16,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import chain, dropwhile, islice, pairwise, takewhile
+from itertools import chain, dropwhile, islice, takewhile
 from pathlib import PurePath
 
+from vdisklab.platforms.shell_words import (
+    ARRAY,
+    DEFINES,
+    HERE,
+    SUBSTITUTION,
+    RawCommand,
+    raw_commands,
+)
 from vdisklab.units import whole_number
 
 _DEEPEST = 3
@@ -32,31 +40,12 @@ _MOST_EXPANDED = 4 << 20
 """Characters that all values of a text may become: a few lines can double a value each."""
 
 
-_IN_WORD = r"""\$\((?:[^()\n]|\([^()\n]*\))*\)|`[^`\n]*`|\$\{[^}\n]{0,200}\}|\\.
-|'[^']*'|"(?:[^"\\]|\\.)*"|[^\s'"\\;&|()`]"""
-
-_WORD = rf"(?>(?:<[\w./-]+>|(?![<>])(?:{_IN_WORD}))(?:{_IN_WORD})*+)"
-_TOKEN = re.compile(
-    rf"""(?P<comment>\#[^\n]*+)
-    |(?P<redirect>(?:[0-9]*|&)[<>]{{1,3}}(?:&(?:[0-9]+|-))?(?![\w./-]*>))
-    |(?P<array>[A-Za-z_]\w*\+?=\((?P<within>(?:\s++|\#[^\n]*+|{_WORD})*+)\))
-    |(?P<function>[\w-]+\s*\(\s*\))
-    |(?P<end>\n\s*+(?!-)|;|&|\||\(|\))
-    |(?P<blank>\n\s*+(?=-)|[^\S\n]++)
-    |(?P<word>{_WORD})""",
-    re.VERBOSE | re.DOTALL,
-)
-"""A line break does not end a command if the next line begins with an option, as printed. `<name>`
-is a placeholder that a person wrote, not a redirection."""
-
-_SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "local", "declare", "readonly", "typeset")
 _LOCAL = ("local", "declare", "typeset")
 _KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "coproc")
 _BRANCHES = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 _TESTS = ("[", "[[", "test")
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "ssh"))
 _TELLS = frozenset(
     ("echo", "printf", "grep", "egrep", "pgrep", "pkill", "killall", "pidof", "logger", "which",
      "command", "type", "hash", "apt", "apt-get", "dnf", "yum", "apk", "pacman", "zypper", "brew",
@@ -77,6 +66,25 @@ _HARMLESS = ("set", ":", "true", "shopt", "umask", "unset", "return", "echo", "p
              "test", "fi", "else", "esac", "case", "done", "}")  # fmt: skip
 """Commands of a sourced file that give no variable a value."""
 
+_SHOWN = 80
+_COPIED_IN_A_TURN = 20
+"""Variables of a shell that is started apart that are copied in the time of a turn."""
+
+_NAME_ALONE = re.compile(r"[A-Za-z_]\w*")
+_ASKED = re.compile(r"(?:\$\{?|^)([A-Za-z_]\w*)")
+"""A test asks for `$NAME`, and `-v NAME`."""
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[([^\]]*)\](\+?)=(.*)", re.DOTALL)
+_SETS_OTHERS = re.compile(r"\$\((?:ssh-agent|dircolors|keychain)|`(?:ssh-agent|dircolors|keychain)")
+"""Programs that print settings of their own variables, for `eval`."""
+
+_FROM_LIBRARY = re.compile(
+    r"(?:load|read|parse|get|set|apply|init|import|include|configure|setup|use|select|choose|"
+    r"override|process)_\w+$"
+)
+"""Names of functions that set variables."""
+
+_WITH_SIGNAL = 2
+_GIVERS = ("sudo", "env", "exec", "nohup", "-i", "-E")
 _SOURCES = re.compile(r"(?:^|[\s;&|({])(?:\.|source)[ \t]+[^\s]")
 _BESIDE = re.compile(
     r"^(?:\$\(.{0,200}(?:dirname|pwd).{0,200}\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\})/"
@@ -91,14 +99,6 @@ _RANGE = re.compile(
 _Values = tuple[tuple[str, ...], ...]
 """A variable's possible values, each as words."""
 
-_Raw = tuple[list[str], bool]
-"""A command's words as written, and True if a shell runs what it prints."""
-
-_ARRAY = "\0"
-"""Stands before an array's words, and between them."""
-
-_DEFINES = "\0()"
-"""Stands before the name of a function, where its body follows."""
 
 _PARAMETERS = "@"
 """The name of a function's or script's parameters among the variables: a list of words."""
@@ -146,6 +146,10 @@ class ShellCommand:
     if they are the same."""
     call: tuple[str, ...] = ()
     """The call of a function whose body it is in, as it is written; the innermost in the text."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The variables before its first word."""
+    line: int = 0
+    """The line of the text in which it begins; that of a call in a file that it sources."""
     in_function: bool = False
     """True if its parameters (`$1`) are those of a function, and not of the script."""
 
@@ -156,13 +160,16 @@ def tells(argv: Sequence[str]) -> bool:
     return PurePath(first).name in _TELLS
 
 
-def commands_of(text: str, files: Mapping[str, str] | None = None) -> Iterator[ShellCommand]:
+def commands_of(
+    text: str, files: Mapping[str, str] | None = None, first_line: int = 1
+) -> Iterator[ShellCommand]:
     """Each command in the text, and those in its quoted words, in the order of the text; `files`
-    has the texts of files that it may source, by the names that `sourced_files` gives.
+    has the texts of files that it may source, by the names that `sourced_files` gives;
+    `first_line` is the text's own in its file.
 
     Broken words, such as half a quotation, are left out.
     """
-    yield from _Reader(files or {}).commands(text, 0)
+    yield from _Reader(files or {}, first_line=first_line).commands(text, 0)
 
 
 def sourced_files(text: str) -> tuple[str, ...]:
@@ -172,16 +179,31 @@ def sourced_files(text: str) -> tuple[str, ...]:
     reader = _Reader({})
     for _ in reader.commands(text, 0):
         pass
-    return tuple(islice((name for name in reader.unknown if "$" not in name), _MOST_FILES))
+    return tuple(islice((name for name in reader.missing if "$" not in name), _MOST_FILES))
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenCall:
-    """The variables that a call of a function has set: what they had `before`, and those that end
-    with it."""
+    """The variables that a call of a function, or a loop, has set: what they had `before`, and
+    those that end with it."""
 
     before: dict[str, tuple[_Values | None, tuple[str, ...]]] = field(default_factory=dict)
     local: set[str] = field(default_factory=set)
+    is_loop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _ShellState:
+    """What a shell that is started apart does not change."""
+
+    values: dict[str, _Values]
+    opened: dict[str, tuple[str, ...]]
+    settled: set[str]
+    unset: set[str]
+    unknown: dict[str, None]
+    branches: int
+    groups: list[bool]
+    loops: list[bool]
 
 
 @dataclass(slots=True)
@@ -193,17 +215,23 @@ class _Reader:
     `branches` are those that are open, and `after_test` is True for `[ … ] && NAME=VALUE`: what
     they set may hold or not, unless the test `looks_for_file`, which is there. `in_order` counts
     the loops and sourced files that are open, in which an assignment replaces the one before.
-    `unknown` says why each sourced file does not tell its variables; `settled` are the names that
-    got their values after the last of these. `in_loop` are the commands of an open loop, each of
-    which is read once; `turns` is how many may still be. `called` has the first word of each
-    command, `functions` the bodies of those among them that the text defines, of which `to_keep`
-    commands may still be kept, `entered` those that were read, `calls` the calls that are open, and
-    `open_calls` what each of them has set. `by_environment` has the words of variables as `opened`
+    `unknown` are the lines that may set any variable, as clauses, of `line` in `file`, which is
+    empty for the text itself; `missing` are the files that it sources and does not know; `settled`
+    are the names that got their values after the last of these. `joined` is True for a command
+    after `&&` or `||`; `groups` and `loops` are those that are open, and True if they may not run.
+    `tested` are names that a test asks for before the text sets them, `referred` the variables
+    that stand for others (`declare -n`), `evaluated` counts the texts of `eval` in each other.
+    `in_loop` are the commands of an open loop, each of which is read once; `turns` is how many
+    may still be. `called` has the first word of each command, `functions` the bodies of those among
+    them that the text defines, of which `to_keep` commands may still be kept, `entered` those that
+    were read, `calls` the calls that are open, and `open_calls` what each of them has set.
+    `by_environment` has the words of variables as `opened`
     spells them: with the defaults of unset variables not taken. `maybe_unset` are the names that
     only a branch has set. `uncalled` counts the open bodies of functions without a call.
     """
 
     files: Mapping[str, str]
+    first_line: int = 1
     values: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     exported: dict[str, str] = field(default_factory=dict)
@@ -215,79 +243,132 @@ class _Reader:
     after_test: bool = False
     looks_for_file: bool = False
     in_order: int = 0
-    unknown: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     in_loop: set[tuple[str, ...]] = field(default_factory=set)
     turns: int = _MOST_TURNS
     called: set[str] = field(default_factory=set)
-    functions: dict[str, list[_Raw]] = field(default_factory=dict)
+    functions: dict[str, list[RawCommand]] = field(default_factory=dict)
     to_keep: int = _MOST_TURNS
     entered: set[str] = field(default_factory=set)
     calls: list[list[str]] = field(default_factory=list)
     open_calls: list[_OpenCall] = field(default_factory=list)
     maybe_unset: set[str] = field(default_factory=set)
     uncalled: int = 0
+    line: int = 1
+    file: str = ""
+    joined: bool = False
+    groups: list[bool] = field(default_factory=list)
+    loops: list[bool] = field(default_factory=list)
+    tested: set[str] = field(default_factory=set)
+    referred: dict[str, str] = field(default_factory=dict)
+    evaluated: int = 0
     by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
     opened: bool = False
 
     def commands(self, text: str, depth: int) -> Iterator[ShellCommand]:
         if depth < _DEEPEST:
-            for inner in _SUBSTITUTION.finditer(text):
+            for inner in SUBSTITUTION.finditer(text):
                 if _PROGRAM.search(inner[0]):
                     yield from self.commands(inner[0].strip("$()`"), depth + 1)
         commands = self._turns(self._parsed(text))
         if depth == 0:
             commands = chain(commands, self._turns(self._never_entered()))
-        for raw, into_shell in commands:
-            for command in self._read(raw):
+        for raw in commands:
+            self._stand_at(raw, depth)
+            if raw.argv[0] == HERE:
+                yield from self._apart(raw.argv[1], depth, {})
+                continue
+            for command in self._read(raw.argv):
                 yield command
-                if depth < _DEEPEST and into_shell and tells(command.argv):
+                if raw.into_shell and tells(command.argv):
                     script = " ".join(command.argv[1:]).replace(r"\n", "\n")
-                    yield from self.commands(script, depth + 1)
-                if depth < _DEEPEST and not (tells(command.argv) or _starts(command.argv)):
+                    yield from self._apart(script, depth, {})
+                if not (tells(command.argv) or _starts(command.argv)):
+                    given = _given_to(command)
                     for word in command.argv:
                         if re.search(r"\s", word) and _MAY_RUN.search(word):
-                            yield from self.commands(word, depth + 1)
+                            yield from self._apart(word, depth, given)
 
-    def _parsed(self, text: str) -> Sequence[_Raw]:
+    def _stand_at(self, raw: RawCommand, depth: int) -> None:
+        """Notes the place of a command, which is the text's own."""
+        self.joined = raw.joined
+        if depth == 0:
+            self.line = raw.line + self.first_line - 1
+
+    def _apart(self, text: str, depth: int, given: Mapping[str, str]) -> Iterator[ShellCommand]:
+        """The commands of a text that another shell runs, with the variables that are `given` to
+        it: what it sets ends with it."""
+        if depth >= _DEEPEST:
+            return
+        self.turns -= len(self.values) // _COPIED_IN_A_TURN
+        kept = self._state() if self.turns >= 0 else None
+        for name, value in given.items():
+            self._give(name, ((value,),), ())
+            self.settled.add(name)
+        yield from self.commands(text, depth + 1)
+        if kept is not None:
+            self._restore(kept)
+
+    def _state(self) -> _ShellState:
+        return _ShellState(
+            {**self.values}, {**self.by_environment}, {*self.settled}, {*self.maybe_unset},
+            {**self.unknown}, self.branches, [*self.groups], [*self.loops],
+        )  # fmt: skip
+
+    def _restore(self, kept: _ShellState) -> None:
+        self.values, self.by_environment, self.settled = kept.values, kept.opened, kept.settled
+        self.maybe_unset, self.unknown, self.branches = kept.unset, kept.unknown, kept.branches
+        self.groups, self.loops, self.after_test = kept.groups, kept.loops, False
+
+    def _parsed(self, text: str) -> Sequence[RawCommand]:
         """The commands of a text as they are written; notes what it calls."""
-        commands = [(_as_assigned(raw), into) for raw, into in _with_shells(_simple_commands(text))]
-        each = (_after_keywords(raw) for raw, _ in commands)
+        commands = [raw._replace(argv=_as_assigned(raw.argv)) for raw in raw_commands(text)]
+        each = (_after_keywords(raw.argv) for raw in commands)
         rest = (command[len([*_leading(command)]) :] for command in each)
         self.called |= {command[0] for command in rest if command}
         return commands
 
-    def _turns(self, commands: Iterable[_Raw]) -> Iterator[_Raw]:
+    def _turns(self, commands: Iterable[RawCommand]) -> Iterator[RawCommand]:
         """The commands, those of a loop over words once for each word, and those of a function once
         for each call."""
         stack = [iter(commands)]
         while stack:
-            raw, into_shell = next(stack[-1], ([], False))
-            command = _after_keywords(raw)
-            if not raw:
+            raw = next(stack[-1], None)
+            command = [] if raw is None else _after_keywords(raw.argv)
+            if raw is None:
                 stack.pop()
             elif name := _defined(command):
-                stack.append(self._defined_as(name, command[2:], into_shell, stack[-1]))
+                first = raw._replace(argv=command[2:])
+                stack.append(self._defined_as(name, first, stack[-1]))
             elif self._calls_function(command):
-                stack.append(self._each_call(raw))
+                self.joined = raw.joined
+                stack.append(self._each_call(raw.argv))
             elif command[:1] != ["for"] or command[2:3] != ["in"]:
-                yield raw, into_shell
+                yield raw
             else:
+                self._entered(raw.argv[: len(raw.argv) - len(command)])
                 body = [*_body(stack[-1])]
                 stack.append(self._each_turn(command[1], command[3:], body))
 
-    def _each_turn(self, name: str, values: Sequence[str], body: Sequence[_Raw]) -> Iterator[_Raw]:
+    def _each_turn(
+        self, name: str, values: Sequence[str], body: Sequence[RawCommand]
+    ) -> Iterator[RawCommand]:
         self.in_order += 1
-        for value in self._values_of_loop(values):
+        each = self._values_of_loop(values)
+        self.open_calls.append(_OpenCall(is_loop=True))
+        for value in each:
             self.turns -= 1 + len(body)
             if self.turns < 0:
                 break
-            self.values[name] = ((value,),)
+            self._give(name, ((value,),), ())
             self.settled.add(name)
             yield from body
+        self._leave(may_hold=any(map(is_unknown, each)))  # which may be none
         self.in_order -= 1
 
-    def _never_entered(self) -> Iterator[_Raw]:
+    def _never_entered(self) -> Iterator[RawCommand]:
         """The commands of functions whose calls were not understood, with unknown parameters."""
         for name, body in [*self.functions.items()]:
             if name not in self.entered:
@@ -298,11 +379,11 @@ class _Reader:
                 self.calls.pop()
 
     def _defined_as(
-        self, name: str, first: list[str], into_shell: bool, after: Iterator[_Raw]
-    ) -> Iterator[_Raw]:
+        self, name: str, first: RawCommand, after: Iterator[RawCommand]
+    ) -> Iterator[RawCommand]:
         """Keeps the body of a function that is called; the commands of another one, in its place.
         The `first` of them may stand beside its name."""
-        beside = [(first, into_shell)] if first else []
+        beside = [first] if first.argv else []
         if name not in self.called or self.to_keep < 0:
             if self.uncalled >= _MOST_CALLS:
                 yield from beside
@@ -313,7 +394,7 @@ class _Reader:
             return
         body = [*_function_body(chain(beside, after))]
         self.to_keep -= len(body)
-        if body[:1] and body[0][0][:1] == ["{"]:
+        if body[:1] and body[0].argv[:1] == ["{"]:
             self.functions[name] = body
         else:
             yield from body
@@ -324,7 +405,7 @@ class _Reader:
             return False
         return all(call[0] != rest[0] for call in self.calls)  # its own name in it is a program's
 
-    def _each_call(self, raw: Sequence[str]) -> Iterator[_Raw]:
+    def _each_call(self, raw: Sequence[str]) -> Iterator[RawCommand]:
         """The commands of a function, with the words of a call as its parameters."""
         rest = self._entered(raw)
         assigned = [*_leading(rest)]
@@ -345,17 +426,19 @@ class _Reader:
         self.calls.append([name, *passed])
         self.in_order += 1
         self.entered.add(name)
-        branches, may_hold = self.branches, self.branches > 0 or self.after_test
+        branches, may_hold = self.branches, self._may_hold()
+        groups, loops = len(self.groups), len(self.loops)
         for number, argv in enumerate(each):
             self.turns -= 1 + len(body)
             if self.turns < 0:
                 break
             self._give(_PARAMETERS, None if _shifts_in_loop(body) else (argv,), by_environment)
             (self.settled.add if is_sure else self.settled.discard)(_PARAMETERS)
-            self.branches, self.after_test = 0, False  # what its body sets holds in its body
+            self.branches, self.after_test, self.joined = 0, False, False  # it holds in its body
             self.open_calls.append(_OpenCall())
             yield from body
             self._leave(may_hold=may_hold or number > 0)
+            del self.groups[groups:], self.loops[loops:]
         self.branches, self.after_test = branches, False
         self.in_order -= 1
         self.calls.pop()
@@ -411,7 +494,7 @@ class _Reader:
         values = self.values.get(_PARAMETERS)
         if values is None:
             return
-        if number is None or self.branches > 0 or self.after_test:
+        if number is None or self._may_hold():
             self._give(_PARAMETERS, None, ())
             return
         opened = self.by_environment.get(_PARAMETERS, ())[number:]
@@ -426,82 +509,241 @@ class _Reader:
         name = _BESIDE.sub("", " ".join(self.expand(word)))
         text = self.files.get(name)
         if text is None or self.in_order > _DEEPEST:
-            self._does_not_know(name, "was not found")
+            self._does_not_know(name, "is not known" if is_unknown(name) else "was not found")
             return
         branches, self.branches = self.branches, 1 if may_hold else 0
+        place, self.file = (self.line, self.file), name[:_SHOWN]
         self.in_order += 1
-        for raw, _ in self._turns(self._parsed(text)):
-            for command in self._read(raw):
+        for raw in self._turns(self._parsed(text)):
+            self.joined, self.line = raw.joined, raw.line
+            for command in self._read(raw.argv if raw.argv[0] != HERE else [":"]):
                 if command.argv[:1] and command.argv[0] not in _HARMLESS:
-                    self._does_not_know(name, "is not understood")
+                    self._may_set_any(f"runs {_shown(command.argv[0])}, which is not understood")
                 yield command
         self.in_order -= 1
         self.branches = branches
+        self.line, self.file = place
 
     def _does_not_know(self, name: str, why: str) -> None:
-        self.unknown.setdefault(name, why)
+        self.missing.setdefault(name)
+        self._may_set_any(f"reads {name[:_SHOWN]}, which {why}")
+
+    def _may_set_any(self, what: str) -> None:
+        """Notes that the line does what may set any variable."""
+        of_file = f" of {self.file}" if self.file else ""
+        self.unknown.setdefault(f"line {self.line}{of_file} {what}")
         self.settled.clear()
 
     def _doubt(self) -> str:
         """Why the variables that were read may have other values; empty if they have these."""
-        if not self.unknown or self.read <= self.settled:
+        names = sorted(self.read - self.settled)
+        if not self.unknown or not names:
             return ""
-        first = islice(self.unknown.items(), _MOST_NAMED)
-        return "; ".join(f"{name[:80]} may change its settings, and {why}" for name, why in first)
+        lines = islice(self.unknown, _MOST_NAMED)
+        return f"{'; '.join(lines)}: {_may_differ(names)}"
 
     def _read(self, raw: Sequence[str]) -> Iterator[ShellCommand]:
         """The command with each of its variables' values; none for assignments alone."""
         rest = self._entered(raw)
-        if rest[:1] == ["shift"]:
-            self._shift(rest[1:])
+        if self._sets_parameters(rest):
             return
-        if rest[:2] == ["set", "--"]:
-            self._assign(_PARAMETERS, _ARRAY + _ARRAY.join(rest[2:]), more=False, may_hold=False)
+        may_hold = self._may_hold()
+        self._note_test(rest)
+        plain = rest[1:] if rest[:1] in (["command"], ["builtin"]) else rest
+        program = next(iter(plain), "")
+        if program in ("eval", ".", "source") or (program == "trap" and len(plain) > _WITH_SIGNAL):
+            yield from self._run_here(plain, may_hold=may_hold)
             return
-        may_hold = self.branches > 0 or self.after_test
-        self.after_test = bool(rest) and rest[0] in _TESTS
-        if self.after_test:
-            self.looks_for_file = not {"-f", "-r", "-e", "-s"}.isdisjoint(rest)
-        declared = bool(rest) and rest[0] in _DECLARES
-        exports = declared and rest[0] == "export"
-        for name in _read_names(rest):
-            self._give(name, (), ())  # its value comes from elsewhere
-        if rest[:1] == ["unset"]:
-            for name in filter(re.compile(r"[A-Za-z_]\w*").fullmatch, rest[1:]):
-                self._assign(name, _ARRAY, more=False, may_hold=may_hold)
+        self._read_names(plain)
+        if program in (*_DECLARES, "unset"):
+            self._set_declared(plain, may_hold=may_hold)
             return
-        if declared:
-            self._declare(rest)
-            rest = [word for word in rest[1:] if not word.startswith("-")]
-        if len(rest) > 1 and rest[0] in (".", "source"):
-            maybe = self.branches > 0 or (may_hold and not self.looks_for_file)
-            yield from self._source(rest[1], may_hold=maybe)
+        if self.missing and _FROM_LIBRARY.match(program) and program not in self.functions:
+            self._may_set_any(f"runs {_shown(program)} of a file that was not found")
+        if program == "alias":
+            self._set_alias(plain)
             return
         assigned = [*_leading(rest)]
-        if len(assigned) < len(rest) and not declared:
+        if len(assigned) < len(rest) and not all(map(_ELEMENT.match, rest[len(assigned) :])):
             yield from self._with_values(rest[len(assigned) :], assigned)
             return
         for match in filter(None, map(_ASSIGNMENT.fullmatch, rest)):
             self._assign(match[1], match[3], more=bool(match[2]), may_hold=may_hold)
-            if exports:
-                self.exported[match[1]] = " ".join(next(iter(self.values[match[1]]), ()))
+        for match in filter(None, map(_ELEMENT.fullmatch, rest)):
+            self._assign_element(match)
+
+    def _sets_parameters(self, rest: Sequence[str]) -> bool:
+        """True for `shift` and `set -- …`, which are done."""
+        if rest[:1] == ["shift"]:
+            self._shift(rest[1:])
+        elif rest[:2] == ["set", "--"]:
+            self._assign(_PARAMETERS, ARRAY + ARRAY.join(rest[2:]), more=False, may_hold=False)
+        else:
+            return False
+        return True
+
+    def _run_here(self, plain: Sequence[str], *, may_hold: bool) -> Iterator[ShellCommand]:
+        """The commands that this shell gets from elsewhere: from a file, a word, a command."""
+        if plain[0] in ("eval", "trap"):
+            yield from self._evaluated(plain)
+        elif len(plain) == 1:  # . <(a command)
+            self._may_set_any("reads settings from a command")
+        else:
+            maybe = self.branches > 0 or (may_hold and not self.looks_for_file)
+            yield from self._source(plain[1], may_hold=maybe)
+
+    def _set_alias(self, plain: Sequence[str]) -> None:
+        """`alias NAME='COMMAND …'`, which is a function of its words."""
+        for match in filter(None, map(_ASSIGNMENT.fullmatch, plain[1:])):
+            text = " ".join(self.expand(match[3]))
+            first = next(raw_commands(text), None)
+            if first is not None and match[1] in self.called and match[1] not in self.functions:
+                argv = ["{", *first.argv, '"$@"']
+                self.functions[match[1]] = [
+                    first._replace(argv=argv),
+                    first._replace(argv=["}"]),
+                ]
+
+    def _may_hold(self) -> bool:
+        """True if what the next command sets may hold or not."""
+        return self.branches > 0 or self.after_test or self.joined
+
+    def _note_test(self, rest: Sequence[str]) -> None:
+        """Notes a test, and what it asks for."""
+        self.after_test = bool(rest) and rest[0] in _TESTS
+        if self.after_test:
+            self.looks_for_file = not {"-f", "-r", "-e", "-s"}.isdisjoint(rest)
+        if self.after_test or rest[:1] == ["case"]:
+            asked = (name for word in rest for name in _ASKED.findall(word))
+            self.tested |= {name for name in asked if name not in self.values}
+
+    def _evaluated(self, plain: Sequence[str]) -> Iterator[ShellCommand]:
+        """The commands in the words of `eval`, which set this shell's variables. Those of `trap`
+        may never run. What cannot be read may set any variable."""
+        is_trap = plain[0] == "trap"
+        spelled = plain[1:2] if is_trap else plain[1:]
+        self.read.clear()
+
+        def expanded() -> tuple[str, ...]:
+            return tuple(word for part in spelled for word in self.expand(part))
+
+        texts = dict.fromkeys(" ".join(each) for each in self._each(expanded))
+        open_branches, line = self.branches, self.line
+        self.branches += is_trap or len(texts) > 1
+        for text in texts:
+            if self.evaluated < _DEEPEST:
+                self.evaluated += 1
+                yield from self.commands(text, 1)
+                self.evaluated -= 1
+            self.line = line
+            if not is_trap and (self.evaluated >= _DEEPEST or _sets_unknown(text)):
+                self._may_set_any("runs eval")
+        self.branches = open_branches
+
+    def _read_names(self, plain: Sequence[str]) -> None:
+        """Notes the variables that `read`, `mapfile`, `printf -v`, `getopts` and `select` set."""
+        after = plain[len([*_leading(plain)]) :]
+        for raw in _names_read(after):
+            spelled = {word for each in self._each(lambda raw=raw: tuple(self.expand(raw)))  # type: ignore[misc] # raw
+                     for word in each}  # fmt: skip
+            for word in spelled:
+                if _NAME_ALONE.fullmatch(word):
+                    self._give(self.referred.get(word, word), (), ())  # from elsewhere
+                elif is_unknown(word):
+                    self._may_set_any(f"runs {after[0]} {_shown(raw)}")
+
+    def _set_declared(self, plain: Sequence[str], *, may_hold: bool) -> None:
+        """Sets what `export NAME=VALUE`, `declare "NAME=VALUE"`, `local` and `unset` do."""
+        if plain[0] == "unset":
+            for name in filter(_NAME_ALONE.fullmatch, plain[1:]):
+                self._assign(name, ARRAY, more=False, may_hold=may_hold)
+            return
+        self._declare(plain)
+        for raw in (word for word in plain[1:] if not word.startswith("-")):
+            match = _ASSIGNMENT.fullmatch(raw)
+            if match is not None:
+                if self._refers(plain, match):
+                    continue
+                self._assign(match[1], match[3], more=bool(match[2]), may_hold=may_hold)
+                self._export(plain[0], match[1])
+                continue
+            self.read.clear()
+            each = (tuple(self.expand(raw)) for self.choice in range(self.most))
+            spelled = dict.fromkeys(word for choice in each for word in choice)
+            self.choice = 0
+            for word in spelled:
+                given = _ASSIGNMENT.fullmatch(word)
+                if given is not None:
+                    quoted = "'" + given[3].replace("'", "'\\''") + "'"
+                    self._assign(
+                        given[1], quoted, more=False, may_hold=may_hold or len(spelled) > 1
+                    )
+                    self._export(plain[0], given[1])
+                elif is_unknown(word.partition("=")[0]):
+                    self._may_set_any(f"runs {plain[0]} {_shown(raw)}")
+
+    def _refers(self, plain: Sequence[str], match: re.Match[str]) -> bool:
+        """True for `declare -n` and `local -n`; notes the variable that another one stands for."""
+        if not any(re.fullmatch(r"-\w*n\w*", word) for word in plain[1:]):
+            return False
+        self.referred[match[1]] = "".join(self.expand(match[3]))
+        return True
+
+    def _export(self, program: str, name: str) -> None:
+        if program == "export":
+            self.exported[name] = " ".join(next(iter(self.values.get(name, ())), ()))
+
+    def _assign_element(self, match: re.Match[str]) -> None:
+        """`NAME[INDEX]=VALUE`: a further word of the array, or another one in its place."""
+        name, number = self.referred.get(match[1], match[1]), whole_number(match[2])
+        values = self.values.get(name)
+        if number is None or not values or number >= len(values[0]):
+            self._assign(name, ARRAY + match[4], more=True, may_hold=False)
+            return
+        self.read.clear()
+        word = " ".join(self.expand(match[4]))
+        new = tuple(
+            (*value[:number], f"{value[number]}{word}" if match[3] else word, *value[number + 1 :])
+            for value in values
+            if number < len(value)
+        )
+        may_hold = self._may_hold()
+        self._give(name, _either(values, new) if may_hold else new, ())
+        self.most = max(self.most, len(self.values[name]))
 
     def _declare(self, command: Sequence[str]) -> None:
         """Notes the variables that end with the open call."""
-        if command[0] not in _LOCAL or not self.open_calls or "-g" in command:
+        call = next((each for each in reversed(self.open_calls) if not each.is_loop), None)
+        if command[0] not in _LOCAL or call is None or "-g" in command:
             return
-        call = self.open_calls[-1]
         for word in command[1:]:
-            name = re.split(r"\+?=", word)[0]
+            name = re.split(r"\+?=", word)[0].strip("'\"")
             call.before.setdefault(name, (self.values.get(name), self.by_environment.get(name, ())))
             call.local.add(name)
 
     def _entered(self, raw: Sequence[str]) -> list[str]:
-        """A command's words after its keywords; counts the branches that they open and end."""
+        """A command's words after its keywords; counts the branches that they open and end: also
+        what follows `&&` in braces, and loops that may have no turn."""
         rest = _after_keywords(raw)
-        opening = [*takewhile(_KEYWORDS.__contains__, raw), *rest[:1]]  # `then if …`
+        keywords = [*takewhile(_KEYWORDS.__contains__, raw)]
+        opening = [*keywords, *rest[:1]]  # `then if …`
         self.branches = max(0, self.branches + sum(_BRANCHES.get(word, 0) for word in opening))
+        for word in keywords:
+            if word == "{":
+                self._open_block(self.groups, may_hold=self.joined or self.after_test)
+                self.joined = self.after_test = False
+            elif word in ("while", "until"):
+                self._open_block(self.loops, may_hold=rest[:1] not in ([":"], ["true"]))
+        if rest[:1] in (["for"], ["select"]):
+            self._open_block(self.loops, may_hold=False)
+        elif rest[:1] in (["}"], ["done"]):
+            blocks = self.groups if rest[0] == "}" else self.loops
+            self.branches = max(0, self.branches - blocks.pop()) if blocks else self.branches
         return rest
+
+    def _open_block(self, blocks: list[bool], *, may_hold: bool) -> None:
+        blocks.append(may_hold)
+        self.branches += may_hold
 
     def _with_values(
         self, raw: Sequence[str], assigned: Sequence[re.Match[str]]
@@ -519,7 +761,7 @@ class _Reader:
             if argv not in seen and not (self.in_order and argv in self.in_loop):
                 yield ShellCommand(
                     argv, {**self.exported, **variables}, self._doubt(), if_set, call,
-                    in_function=bool(self.calls) or self.uncalled > 0,
+                    variables, self.line, in_function=bool(self.calls) or self.uncalled > 0,
                 )  # fmt: skip
             seen.add(argv)
         self.in_loop = {*self.in_loop, *seen} if self.in_order else set()
@@ -535,12 +777,16 @@ class _Reader:
     def _assign(self, name: str, raw: str, *, more: bool, may_hold: bool) -> None:
         """Keeps the value of an assignment for later commands, beside the one before if only that
         may hold."""
-        is_array = raw.startswith(_ARRAY)
+        name = self.referred.get(name, name)
+        if is_unknown(name):
+            self._may_set_any(f"sets the variable that {_shown(name)} names")
+            return
+        is_array = raw.startswith(ARRAY)
         self.read.clear()
 
         def expanded() -> tuple[str, ...]:
             if is_array:
-                return tuple(word for part in raw[1:].split(_ARRAY) for word in self.expand(part))
+                return tuple(word for part in raw[1:].split(ARRAY) for word in self.expand(part))
             return (" ".join(self.expand(f'"{raw}"' if _PLAIN.fullmatch(raw) else raw)),)
 
         each = tuple(self._each(expanded))
@@ -565,6 +811,8 @@ class _Reader:
             new = _either(had, tuple(longer)) if overrides else tuple(longer)
         elif may_hold or not (in_order or re.search(rf"\$\{{?{name}\b", raw)):
             new = _either(had if may_hold else before or None, new)
+        if had is None and may_hold and not is_array and name in self.tested:
+            opened = (f"${{{name}:-{' '.join(new[0])}}}",)  # the environment may have set it
         fits = sum(len(word) for value in new for word in value) <= _LONGEST_VALUE
         fits = fits and sum(map(len, new)) <= _MOST_WORDS
         self._give(name, new if fits else (), opened if fits else ())
@@ -613,6 +861,7 @@ class _Reader:
         if match is None:
             return False
         name = match["name"] or match["plain"]
+        name = self.referred.get(name, name)
         if _PARAMETER.fullmatch(name):
             return _PARAMETERS in self.values
         has_default = match["default"] is not None
@@ -624,6 +873,7 @@ class _Reader:
         if match is None:
             return [spelled]
         name = match["name"] or match["plain"]
+        name = self.referred.get(name, name)
         is_parameter = _PARAMETER.fullmatch(name) is not None
         variable = _PARAMETERS if is_parameter else name
         values = self.values.get(variable)
@@ -673,13 +923,53 @@ class _Reader:
         return character if character in (",", ":", ";", "/", "|") else " "
 
 
-def _read_names(command: Sequence[str]) -> Iterator[str]:
-    """The variables that `read`, `mapfile` and `printf -v` set."""
-    after = command[len([*_leading(command)]) :]
+def is_unknown(word: str) -> bool:
+    """True for a word of which a part is not known."""
+    return "$" in word or "`" in word
+
+
+def _names_read(after: Sequence[str]) -> Iterator[str]:
+    """The words that name what `read`, `mapfile`, `printf -v`, `getopts` and `select` set."""
     if after[:1] in (["read"], ["mapfile"], ["readarray"]):
-        yield from filter(re.compile(r"[A-Za-z_]\w*").fullmatch, after[1:])
-    elif after[:2] == ["printf", "-v"]:
+        yield from (word for word in after[1:] if not word.startswith("-"))
+    elif after[:2] == ["printf", "-v"] or after[:1] == ["getopts"]:
         yield from after[2:3]
+    elif after[:1] == ["select"]:
+        yield from after[1:2]
+
+
+def _sets_unknown(text: str) -> bool:
+    """True for the text of an `eval` with a command that is not known."""
+    for raw in raw_commands(text):
+        rest = [*_after_keywords(raw.argv)]
+        rest = rest[len([*_leading(rest)]) :]
+        if rest[:1] and is_unknown(rest[0]) and not _SETS_OTHERS.match(rest[0]):
+            return True
+    return False
+
+
+def _may_differ(names: Sequence[str]) -> str:
+    """The variables that may have other values, as a clause."""
+    shown = [f"${name}" for name in names[:_MOST_NAMED]]
+    more = len(names) - len(shown)
+    shown += [f"{more} more"] if more else []
+    if len(shown) == 1:
+        return f"{shown[0]} may have another value"
+    return f"{', '.join(shown[:-1])} and {shown[-1]} may have other values"
+
+
+def _shown(raw: str) -> str:
+    """A word as it is written, to be shown."""
+    plain = raw.replace("␣", " ")
+    return plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}…"
+
+
+def _given_to(command: ShellCommand) -> Mapping[str, str]:
+    """The variables that a command is given alone, also by `env` and `sudo`."""
+    first = next((word for word in command.argv if word not in _GIVERS), "")
+    behind = dropwhile(_GIVERS.__contains__, command.argv)
+    given = {match[1]: match[3] for match in _leading([*behind])} if first else {}
+    return {**command.given, **given}
 
 
 def _either(before: _Values | None, new: _Values) -> _Values:
@@ -705,7 +995,8 @@ def _parameter(
     if name in ("@", "*"):
         return parameters[max(0, (whole_number(match["after"] or "1") or 1) - 1) :]
     number = whole_number(name) or 0
-    unknown = next((place for place, word in enumerate(parameters) if word in ("$@", "$*")), None)
+    several = (word in ("$@", "$*") or word.startswith(("$(", "`")) for word in parameters)
+    unknown = next((place for place, is_unknown in enumerate(several) if is_unknown), None)
     if number == 0 or (unknown is not None and number > unknown):
         return (spelled,)
     return parameters[number - 1 : number] or ("",)
@@ -750,39 +1041,41 @@ def _after_keywords(raw: Sequence[str]) -> list[str]:
     return list(dropwhile(_KEYWORDS.__contains__, raw))
 
 
-def _body(commands: Iterator[_Raw]) -> Iterator[_Raw]:
+def _body(commands: Iterator[RawCommand]) -> Iterator[RawCommand]:
     """The commands up to the `done` that ends a loop, which is read, too."""
     open_loops = 1
-    for raw, into_shell in commands:
-        opening = [*takewhile(_KEYWORDS.__contains__, raw), *_after_keywords(raw)[:1]]
+    for raw in commands:
+        spelled = raw.argv
+        opening = [*takewhile(_KEYWORDS.__contains__, spelled), *_after_keywords(spelled)[:1]]
         open_loops += sum(word in _LOOPS for word in opening) - (opening[-1:] == ["done"])
         if not open_loops:
             return
-        yield raw, into_shell
+        yield raw
 
 
 def _defined(command: Sequence[str]) -> str | None:
     """The name of a function whose body follows: `NAME()`, `function NAME`."""
-    return command[1] if len(command) > 1 and command[0] in (_DEFINES, "function") else None
+    return command[1] if len(command) > 1 and command[0] in (DEFINES, "function") else None
 
 
-def _function_body(commands: Iterator[_Raw]) -> Iterator[_Raw]:
+def _function_body(commands: Iterator[RawCommand]) -> Iterator[RawCommand]:
     """The commands of a function in braces; of another one its first, as a subshell's end is not
     seen."""
     depth = 0
-    for raw, into_shell in commands:
-        opening = [*takewhile(_KEYWORDS.__contains__, raw)]
-        depth += opening.count("{") - (raw[len(opening) : len(opening) + 1] == ["}"])
-        yield raw, into_shell
+    for raw in commands:
+        opening = [*takewhile(_KEYWORDS.__contains__, raw.argv)]
+        depth += opening.count("{") - (raw.argv[len(opening) : len(opening) + 1] == ["}"])
+        yield raw
         if depth <= 0:
             return
 
 
-def _shifts_in_loop(body: Iterable[_Raw]) -> bool:
+def _shifts_in_loop(body: Iterable[RawCommand]) -> bool:
     """True if a loop in a function takes its parameters away: its first turn is not all of them."""
     depth = 0
-    for raw, _ in body:
-        first = [*takewhile(_KEYWORDS.__contains__, raw), *_after_keywords(raw)[:1]]
+    for raw in body:
+        spelled = raw.argv
+        first = [*takewhile(_KEYWORDS.__contains__, spelled), *_after_keywords(spelled)[:1]]
         depth += sum(word in _LOOPS for word in first) - (first[-1:] == ["done"])
         if depth > 0 and first[-1:] == ["shift"]:
             return True
@@ -801,42 +1094,3 @@ def _leading(argv: Sequence[str]) -> Iterator[re.Match[str]]:
 def _starts(argv: Sequence[str]) -> bool:
     """True for a guest's own command, whose words are no further commands."""
     return any(re.fullmatch(r"qemu-(system-\w+|kvm)", PurePath(word).name) for word in argv)
-
-
-def _with_shells(commands: Iterable[tuple[list[str], str]]) -> Iterator[tuple[list[str], bool]]:
-    """The commands that have words, and True for each whose output a shell runs: `echo … | sh`."""
-    for (argv, end), (after, _) in pairwise(chain(commands, [([], "")])):
-        if argv:
-            reader = next((word for word in after if word not in ("sudo", "exec")), "")
-            yield argv, end == "|" and PurePath(reader).name in _SHELLS
-
-
-def _as_one_word(substitution: re.Match[str]) -> str:
-    """A substitution without blanks, and without quotes, which would end those around it."""
-    return re.sub(r"\s", "␣", re.sub(r'\\?"', "", substitution[0]))
-
-
-def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
-    """The raw words of each command, and what ends it; the assignment of an array is one, with
-    _ARRAY before each of the array's words."""
-    text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
-    text = _SUBSTITUTION.sub(_as_one_word, text)
-    argv: list[str] = []
-    file_follows = False
-    for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text.replace(_ARRAY, " "))):
-        if token["blank"] is not None:
-            continue
-        if token["word"] is not None:
-            argv += [] if file_follows else [token["word"]]
-        elif token["array"] is not None:
-            inside = filter(None, (part["word"] for part in _TOKEN.finditer(token["within"])))
-            name = token["array"].partition("(")[0]
-            argv.append(_ARRAY.join((name, *inside)) if token["within"].strip() else name)
-        elif token["end"] is not None or token["function"] is not None:
-            yield argv, token["end"] or ""
-            argv = [] if token["end"] else [_DEFINES, *re.findall(r"[\w-]+", token["function"])]
-            if argv:
-                yield (argv[:1] + argv[-1:]), ""
-                argv = []
-        file_follows = token["redirect"] is not None and "&" not in token["redirect"][1:]
-    yield argv, ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
@@ -43,23 +44,30 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     variables: dict[str, str] = {}
     of_files: dict[str, str] = {}
     places: dict[str, str] = {}
-    unknown: list[str] = []
-    commands: list[str] = []
-    for match in _EXEC.finditer(_CONTINUED.sub(" ", text.text)):
-        value = match["value"]
+    unknown: dict[str, int] = {}
+    commands: dict[int, str] = {}
+    body = _CONTINUED.sub(lambda broken: " " + "\v" * broken[0].count("\n"), text.text)
+    breaks = [each.start() for each in re.finditer("[\n\v]", body)]
+    for match in _EXEC.finditer(body):
+        value = match["value"].replace("\v", "")
+        line = 1 + bisect_left(breaks, match.start())
         if match["key"] == "Environment":
             variables |= _pairs(value)
         elif match["key"] == "EnvironmentFile":
             found = text.files.get(value.strip())
-            unknown += [] if found is not None else [f". {shlex.quote(value.strip())}"]
+            unknown |= {} if found is not None else {f". {shlex.quote(value.strip())}": line}
             of_file = {} if found is None else _of_file(found)
             of_files |= of_file
             places |= {name: _in_file(name, value.strip(), found or "") for name in of_file}
         else:
-            commands.append(value.replace("%%", "%"))
+            commands[line] = value.replace("%%", "%")
     values = variables | of_files
-    set_ = (f"export {name}={shlex.quote(value)}" for name, value in values.items())
-    lines = "\n".join((*set_, *unknown, *commands))
+    set_ = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    first = min((*unknown.values(), *commands, text.text.count("\n") + 1))
+    before = {first: "; ".join((*set_, *unknown))} if set_ or unknown else {}
+    last = max((first, *commands))
+    each = ("; ".join(filter(None, (before.get(n), commands.get(n)))) for n in range(1, last + 1))
+    lines = "\n".join(each)  # each in its own line, which a doubt names
     yield GuestText(f"{lines}\n", text.origin, changed_at=_places(text, values, places))
 
 

@@ -32,7 +32,7 @@ def _recognises(text: GuestText) -> bool:
 
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
-    for command in commands_of(text.text, text.files):
+    for command in commands_of(text.text, text.files, text.first_line):
         names = [PurePath(word).name for word in command.argv[:8]]
         if "virt-install" in names and not tells(command.argv):
             argv = command.argv[names.index("virt-install") + 1 :]

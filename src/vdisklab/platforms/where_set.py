@@ -74,6 +74,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, line
 
 
+_IN_TEXT = re.compile(r"`(?P<name>[\w.]+)`,? (?P<where>in .+)", re.DOTALL)
 _NOT_SET = ", which is not set"
 
 
@@ -93,6 +94,14 @@ def set_by(place: str) -> str:
     if place.endswith(_NOT_SET):
         return f"the image's default ({place_to_change(place)} is not set)"
     return f"set by {place}"
+
+
+def write_there(place: str, mode: str) -> str:
+    """What to write at such a place in a script, so that it makes the disk so, as a clause."""
+    match = _IN_TEXT.fullmatch(place)
+    if match is None:
+        return f"set {place} to {mode}"
+    return f"{match['where']} write {match['name']}={mode}"
 
 
 def set_to(place: str, mode: str) -> str:

@@ -50,6 +50,7 @@ from vdisklab.platforms.risk_kinds import (
     UnsafeBefore,
     VolumeShared,
 )
+from vdisklab.platforms.where_set import write_there
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views import disks
@@ -631,7 +632,7 @@ def _changes(answer: DisksAnswer) -> Iterator[str]:
     for together in [*by_line.values()][:SHOWN]:
         row, change = together[0]
         names = sanitise_line(", ".join(disks.name_of(each) for each, _ in together))
-        yield f"# {names}, {_when_and_where(row.disk, change)}"
+        yield f"# {names}, {_when_and_where(row.disk, change)}{_in_script(row)}"
         yield change.paste
         yield f"#   undo: {change.undo}"
     guests = [together[0][0].disk.guest for together in [*by_line.values()][:SHOWN]]
@@ -650,6 +651,17 @@ def _when_and_where(disk: ConfiguredDisk, change: Change) -> str:
     instead = ", instead of its arguments" if alone else ""
     node = f"; run it on node {sanitise_line(change.node)}" if change.node else ""
     return f"{when}{instead}{node}"
+
+
+def _in_script(row: ExistingDisk) -> str:
+    """What to write in the script that makes the disk, so that it makes it so; empty without
+    one."""
+    disk, to, now = row.disk, row.advised.to, row.disk.path or row.disk.assumed
+    if disk.changed_in or not disk.changed_at or to is None or now is None:
+        return ""
+    if to.cache.spelled_out is now.cache.spelled_out:
+        return ""
+    return f"; and {sanitise_line(write_there(disk.changed_at, to.cache.spelled_out))}"
 
 
 def _quick_look(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import CacheMode
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
+from vdisklab.platforms.where_set import write_there
 
 STORAGES = "lvmthin: thin\n\tthinpool data\n\tvgname pve\ndir: shelf\n\tpath /srv\n"
 TO = "lvmthin/none/virtio:aio=io_uring:detect_zeroes=on"
@@ -59,3 +63,81 @@ def test_a_volume_that_the_script_names_stays() -> None:
     (disk,) = read_guests([GuestText(script, "make.sh"), GuestText(STORAGES, "storage.cfg")])
     undo = change_of(disk, parse_path(TO)).undo
     assert undo == "qm set 9 --virtio1 thin:vm-9-disk-7,cache=unsafe"
+
+
+def read(script: str, *texts: GuestText) -> list[ConfiguredDisk]:
+    named = GuestText(STORAGES, "storage.cfg")
+    return list(read_guests([GuestText(script, "make.sh"), named, *texts]))
+
+
+def test_a_new_volume_has_no_name_that_nobody_gave() -> None:
+    script = "qm set 9 --virtio0 thin:8 --virtio1 shelf:8,format=qcow2 --virtio2 gone:8\n"
+    disks = read(script)
+    assert [disk.source for disk in disks] == [
+        "/dev/pve/vm-9-disk-N", "/srv/images/vm-9-disk-N.qcow2", "a new volume on gone",
+    ]  # fmt: skip
+    both = read("qm set 9 --virtio0 shelf:8 --virtio1 shelf:8\n")
+    assert [disk.written_by for disk in both] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("script", "place"),
+    [
+        ("#!/bin/sh\n\nqm set 9 --virtio1 thin:8,cache=unsafe\n", "`cache` in line 3 of make.sh"),
+        ("qm create 9 \\\n  --memory 512 \\\n  --virtio1 thin:8,cache=unsafe \\\n  --ostype l26\n",
+         "`cache` in line 3 of make.sh"),
+        ("C=unsafe\nqm create 9\nqm set 9 --virtio1 thin:8,cache=$C\n", "`C` in line 1 of make.sh"),
+        ("qm create 9 --virtio1 thin:8\nqm set 9 --virtio1 thin:9,cache=unsafe\n",
+         "`cache` in line 2 of make.sh"),
+        ("Do this:\n\n```\nqm create 9 --virtio1 thin:8,cache=unsafe\n```\n",
+         "`cache` in line 4 of make.sh"),
+        ("pvesh create /nodes/n/qemu -vmid 9 \\\n -virtio1 thin:8,cache=unsafe\n",
+         "`cache` in line 2 of make.sh"),
+    ],
+)  # fmt: skip
+def test_the_line_of_the_script_that_sets_a_cache_mode_is_known(script: str, place: str) -> None:
+    (disk,) = read(script)
+    assert disk.changed_at == place
+    write = "cache=none" if "`cache`" in place else "C=none"
+    assert write_there(place, "none") == f"{place.partition('` ')[2]} write {write}"
+
+
+EXISTING = "qm set 9 --scsi1 thin:vm-9-disk-1,cache=unsafe\n"
+
+
+def test_the_controller_of_a_guest_that_exists_is_not_lsi() -> None:
+    (disk,) = read(EXISTING)
+    assert disk.path is None
+    assert (disk.problem or "").startswith("its controller is not known, as `qm set` in make.sh")
+    assert "qm config 9 > 9.conf" in (disk.problem or "")
+    assert disk.drops_flushes
+    # The cache mode can be changed without it.
+    assert disk.assumed is not None
+    change = change_of(disk, replace(disk.assumed, cache=CacheMode.NONE))
+    assert change.paste == "qm set 9 --scsi1 thin:vm-9-disk-1,cache=none"
+
+
+@pytest.mark.parametrize(
+    ("before", "bus"),
+    [
+        ("qm create 9 --memory 512\n", None),
+        ("qm create 8 --scsihw virtio-scsi-pci\nqm template 8\nqm clone 8 9\n", "scsi"),
+        ("qm set 9 --scsihw virtio-scsi-single\n", "scsi"),
+    ],
+)
+def test_the_controller_of_a_guest_that_the_script_makes_is_its_own(
+    before: str, bus: str | None
+) -> None:
+    *_, disk = read(f"{before}{EXISTING}")
+    if bus is None:  # Proxmox VE's default
+        assert "its controller 'lsi'" in (disk.problem or "")
+    else:
+        assert str(disk.path).startswith("lvmthin/unsafe/scsi")
+
+
+def test_the_controller_of_a_guest_is_that_of_its_file() -> None:
+    conf = "name: db\nscsihw: virtio-scsi-pci\nscsi1: thin:vm-9-disk-1\n"
+    disk, filed = read(EXISTING, GuestText(conf, "9.conf"))
+    assert str(disk.path).startswith("lvmthin/unsafe/scsi")
+    assert filed.path is not None
+    assert (disk.written_by, filed.written_by) == ("", "")  # one disk of one guest

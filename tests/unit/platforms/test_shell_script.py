@@ -305,13 +305,16 @@ def in_doubt(text: str, **files: str) -> list[str]:
         ("MODE=none\nif [ -f vm.conf ]; then . vm.conf; fi\n", {"vm_conf": "MODE=unsafe\n"},
          ["raw/none; ", "raw/unsafe; "]),
         ("MODE=none\n. vm.conf\n", {},
-         ["raw/none; vm.conf may change its settings, and was not found"]),
+         ["raw/none; line 3 reads vm.conf, which was not found: $MODE may have another value"]),
         ("MODE=none\nsource /gone/vm.conf\n", {},
-         ["raw/none; /gone/vm.conf may change its settings, and was not found"]),
+         ["raw/none; line 3 reads /gone/vm.conf, which was not found: "
+          "$MODE may have another value"]),
         ("MODE=none\n. vm.conf\n", {"vm_conf": "load_all /etc/vms\n"},
-         ["raw/none; vm.conf may change its settings, and is not understood"]),
+         ["raw/none; line 1 of vm.conf runs load_all, which is not understood: "
+          "$MODE may have another value"]),
         ("MODE=none\n. vm.conf\n", {"vm_conf": ". more.conf\n"},
-         ["raw/none; more.conf may change its settings, and was not found"]),
+         ["raw/none; line 1 of vm.conf reads more.conf, which was not found: "
+          "$MODE may have another value"]),
         # What gets its value afterwards has this value.
         (". vm.conf\nMODE=none\n", {}, ["raw/none; "]),
     ],
@@ -339,7 +342,7 @@ def test_other_commands_of_a_script_are_in_doubt_too(command: str, path: str) ->
     script = GuestText(f"MODE=none\n. gone.conf\n{command}", "make.sh")
     (disk,) = read_guests([storage, script])
     assert str(disk.path).startswith(path)
-    assert disk.may_differ.startswith("gone.conf may change")
+    assert disk.may_differ.startswith("line 2 reads gone.conf, which was not found: $MODE")
 
 
 @pytest.mark.parametrize(
@@ -765,3 +768,136 @@ def test_unknown_words_in_the_options_of_managers_may_be_the_cache_mode(
 def test_a_variable_that_is_read_from_elsewhere_is_not_known(command: str) -> None:
     (disk,) = read(f"C=none\n{command}\nqemu-system-x86_64 {DISK.format('/a.raw', '$C')}\n")
     assert "its cache mode is $C, a variable" in (disk.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('eval "$SET"', "line 3 runs eval"),
+        ("eval $(cat opts)", "line 3 runs eval"),
+        ('eval "$1=unsafe"', "line 3 runs eval"),
+        ('command eval "$(getopt -o c: -- "$@")"', "line 3 runs eval"),
+        ('for each in "$@"; do case $each in *=*) eval "$each" ;; esac; done',
+         "line 3 runs eval"),
+        ("source <(grep = vm.conf)", "line 3 reads settings from a command"),
+        ('. "$CONF"', "line 3 reads $CONF, which is not known"),
+        ('export $(grep -v "^#" .env | xargs)',
+         "line 3 runs export $(grep -v ^# .env | xargs)"),
+        ('while IFS== read -r k v; do declare "$k=$v"; done < vm.conf',
+         'line 3 runs declare "$k=$v"'),
+        ('export "$SET"', 'line 3 runs export "$SET"'),
+        ('read -r "$1" < vm.conf', 'line 3 runs read "$1"'),
+        ('printf -v "$name" %s unsafe', 'line 3 runs printf "$name"'),
+        ("set_all() { eval \"$1\"; }\nset_all \"$SET\"", "line 3 runs eval"),
+    ],
+)  # fmt: skip
+def test_a_line_that_may_set_any_variable_leaves_the_settings_in_doubt(
+    line: str, said: str
+) -> None:
+    before = f"#!/bin/bash\nMODE=none\n{line}\n"
+    assert in_doubt(f"{before}{STARTED}\n") == [
+        f"raw/none; {said}: $MODE may have another value"
+    ]  # fmt: skip
+    # What gets its value afterwards has it.
+    assert in_doubt(f"{before}MODE=writeback\n{STARTED}\n")[-1] == "raw/writeback; "
+
+
+def test_the_variables_that_may_differ_are_named_and_counted() -> None:
+    text = 'A=1; B=2; C=none; D=/a.raw; E=0\neval "$SET"\nqemu-system-x86_64 -m $A -smp $B '
+    (disk,) = read(f"{text}-name n$E -drive file=$D,format=raw,if=virtio,cache=$C\n")
+    assert disk.may_differ == "line 2 runs eval: $A, $B, $C and 2 more may have other values"
+    (two,) = read(f"{text}-drive file=/a.raw,format=raw,if=virtio,cache=$C\n")
+    assert two.may_differ.endswith("$A, $B and $C may have other values")
+
+
+def test_an_eval_that_sets_no_other_variable_is_no_doubt() -> None:
+    for line in (
+        "eval $(ssh-agent)",
+        'eval set -- "$(getopt -o c: -- "$@")"',
+        "eval 'X=1; Y=$X'",
+        "trap 'rm -f $PID' EXIT",
+        'read -r -p "Start? " ANSWER',
+    ):
+        assert in_doubt(f"MODE=none\n{line}\n{STARTED}\n") == ["raw/none; "], line
+
+
+CACHED = f"qemu-system-x86_64 {DISK.format('/a.raw', '$C')}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'eval "C=unsafe"', "builtin eval C=unsafe", 'declare "C=unsafe"', 'export "C"=unsafe',
+        "declare -n R=C; R=unsafe", "trap 'C=unsafe' USR1", "C[0]=unsafe",
+        'f() { eval "$1=unsafe"; }\nf C', 'f() { declare -g "$1=unsafe"; }\nf C',
+        "f() { local -n r=$1; r=unsafe; }\nf C", "mountpoint -q /vm || C=unsafe",
+        "grep -q x /proc/cmdline && { echo fast; C=unsafe; }",
+        "while next; do C=unsafe; done", "for each in $LIST; do C=unsafe; done",
+    ],
+)  # fmt: skip
+def test_a_variable_that_is_set_in_another_way_has_this_value(line: str) -> None:
+    """With the value from before it, if that may hold."""
+    assert "unsafe" in {
+        str(disk.path and disk.path.cache) for disk in read(f"C=none\n{line}\n{CACHED}")
+    }
+    within = f"start() {{\nC=unsafe\n{line.replace('unsafe', 'none')}\n{CACHED}\n}}\nstart\n"
+    if "&&" in line or "||" in line or "while" in line or "for " in line:
+        assert [str(disk.path) for disk in read(within)] == ["raw/unsafe", "raw/none"]
+
+
+@pytest.mark.parametrize(
+    "line", ['read -rp "Mode: " "C"', "getopts c: C", "select C in a b; do break; done"]
+)
+def test_a_variable_that_a_person_chooses_is_not_known(line: str) -> None:
+    (disk,) = read(f"C=none\n{line}\n{CACHED}\n")
+    assert "its cache mode is $C, a variable" in (disk.problem or "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['[ -z "$C" ] && C=none', 'if [ "$C" = "" ]; then C=none; fi', "[[ -v C ]] || C=none",
+     'test -n "$C" || export C=none'],
+)  # fmt: skip
+def test_a_variable_that_a_test_asks_for_may_be_the_environments(line: str) -> None:
+    (disk,) = read(f"{line}\n{CACHED}\n")
+    assert str(disk.path) == "raw/none"
+    assert disk.may_differ.startswith("the environment may set C (none)")
+
+
+@pytest.mark.parametrize(
+    "before", ["env C=unsafe", "C=unsafe", "sudo C=unsafe", "export C; C=unsafe"]
+)
+def test_a_shell_that_is_given_a_variable_has_its_value(before: str) -> None:
+    (disk,) = read(f"C=none\n{before} bash -c '{CACHED}'\n")
+    assert str(disk.path) == "raw/unsafe"
+    assert [str(each.path) for each in read(f"C=unsafe\nbash -c 'C=none; x'\n{CACHED}\n")] == [
+        "raw/unsafe"
+    ]  # fmt: skip
+
+
+def test_a_text_that_a_command_is_given_sets_nothing_outside_it() -> None:
+    text = "C={}\n{}\ncat > vm.conf <<EOF\nC={}\nif\nEOF\n{}\n"
+    for mode, other in (("none", "unsafe"), ("unsafe", "none")):
+        disks = read(text.format(mode, CACHED, other, CACHED))
+        assert {str(disk.path) for disk in disks} == {f"raw/{mode}"}
+    (within,) = read(f"ssh node bash <<'EOF'\nC=unsafe\n{CACHED}\nEOF\n")
+    assert str(within.path) == "raw/unsafe"
+
+
+def test_an_element_of_an_array_is_a_word_of_it() -> None:
+    drive = "file=/a.raw,format=raw,if=virtio,cache=unsafe"
+    text = f'D=()\nD[0]=-drive\nD[$n]={drive}\nqemu-kvm "${{D[@]}}"\n'
+    assert [str(disk.path) for disk in read(text)] == ["raw/unsafe"]
+
+
+def test_an_alias_has_its_words() -> None:
+    (disk,) = read(f"alias q='qemu-system-x86_64 -snapshot'\nq {DISK.format('/a.raw', 'none')}\n")
+    assert disk.transient
+
+
+def test_a_doubt_names_the_line_of_the_file() -> None:
+    unit = f"[Service]\nEnvironmentFile=/gone\nEnvironment=C=none\nExecStart=/usr/bin/{CACHED}\n"
+    paste = f"Some words\n\n```sh\nC=none\neval $X\n{CACHED}\n```\n"
+    for text, line in ((unit, 2), (paste, 5)):
+        (disk,) = read_guests([GuestText(text, "vm.txt")])
+        assert disk.may_differ.startswith(f"line {line} r"), disk.may_differ
