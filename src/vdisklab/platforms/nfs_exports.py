@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vdisklab.platforms import beside, storage_pools
+from vdisklab.platforms import beside, host_mounts, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.where_set import only_line
@@ -26,6 +26,9 @@ _USUAL = re.compile(r"\((?:[^()\n]*,)?(?:rw|ro|a?sync)(?:,[^()\n]*)?\)")
 _OPTIONS = re.compile(r"\(([^()]*)\)")
 _COMMENTS = re.compile(r"(?m)[ \t]*#.*$")
 _REMOTE = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<path>/.*)")
+_STORAGE = re.compile(r"(?m)^nfs:[ \t]*(?P<name>\S+)[ \t]*$(?P<options>(?:\r?\n[ \t]+[^\r\n]*)*)")
+"""A storage of Proxmox VE's storage.cfg."""
+
 _MOST_NAMED = 3
 
 
@@ -104,7 +107,7 @@ def mounted_directories(
     texts: Sequence[GuestText], commands: Sequence[beside.Command]
 ) -> Mapping[str, str]:
     """The URL of the exported directory that is mounted at each directory."""
-    found: dict[str, str] = {}
+    found = {**host_mounts.directories_on_nfs(texts), **_of_proxmox(texts)}
     for pool in (pool for text in texts for pool in storage_pools.pools_of(text)):
         host, directory = pool.element.find("source/host"), pool.element.find("source/dir")
         if pool.kind == "netfs" and host is not None and directory is not None:
@@ -114,6 +117,20 @@ def mounted_directories(
         remote = _REMOTE.fullmatch(places[-2]) if program == "mount" and len(places) > 1 else None
         if remote is not None and "ceph" not in argv:
             found[posixpath.normpath(places[-1])] = f"nfs://{remote['host']}{remote['path']}"
+    return found
+
+
+def _of_proxmox(texts: Iterable[GuestText]) -> Mapping[str, str]:
+    """The URL of the exported directory of each NFS storage in a storage.cfg of Proxmox VE, which
+    mounts it at /mnt/pve/NAME unless `path` is given (PVE::Storage::NFSPlugin)."""
+    found: dict[str, str] = {}
+    for match in (match for text in texts for match in _STORAGE.finditer(text.text)):
+        options = dict(re.findall(r"(?m)^[ \t]+(\w+)[ \t]+(\S+)", match["options"]))
+        server, export = options.get("server"), options.get("export")
+        if server and export:
+            directory = options.get("path", f"/mnt/pve/{match['name']}")
+            host = f"[{server}]" if ":" in server else server
+            found[posixpath.normpath(directory)] = f"nfs://{host}{export}"
     return found
 
 

@@ -22,6 +22,7 @@ from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.platforms import (
     host_lines,
+    host_mounts,
     nbd_servers,
     nfs_exports,
     no_guests,
@@ -180,27 +181,39 @@ def read_guests(
     )
     if left_out and notes is not None:
         notes.append(f"Left out: {', '.join(left_out)}.")
+    return tuple(map(_readable, with_shared_images(_with_host(disks, texts, named))))
+
+
+def _with_host(
+    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText], named: Sequence[GuestText]
+) -> Iterable[ConfiguredDisk]:
+    """The disks, each with what these texts say that it loses below QEMU."""
     below = with_servers(with_pools(disks, texts), texts, named)
-    below = host_lines.with_told_caches(below, named)
-    return tuple(map(_readable, with_shared_images(below)))
+    return host_lines.with_told_caches(host_mounts.with_mounts(below, named), named)
+
+
+_WITHOUT_GUEST = (
+    (variable_values.is_values_file, variable_values.said),
+    (host_mounts.is_mounts_file, host_mounts.said),
+    (storage_pools.is_pool_file, storage_pools.said),
+    (nfs_exports.is_exports_file, nfs_exports.said),
+)
+"""Texts that surely have no guest, and what they say."""
 
 
 def _said_beside(text: GuestText) -> DisklessGuest | None:
     """What a text says that has no guest by its kind, but what their disks depend on: a server's
     file, a script that starts servers, a storage pool, values of variables, a container, or what
     cloud-init reads; None for another."""
-    if variable_values.is_values_file(text):
-        return variable_values.said(text)
+    for recognises, says in _WITHOUT_GUEST:
+        if recognises(text):
+            return says(text)
     if server_files.is_server_file(text) and not (
         server_files.is_commands(text) and _has_guest(text)
     ):
         return server_files.said(text)
     if nbd_servers.starts_servers(text) and not _has_guest(text):
         return nbd_servers.said(text)
-    if storage_pools.is_pool_file(text):
-        return storage_pools.said(text)
-    if nfs_exports.is_exports_file(text):
-        return nfs_exports.said(text)
     beside = host_lines.said(text)
     return no_guests.said(text) if beside is None or _has_guest(text) else beside
 
