@@ -21,7 +21,19 @@ def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
 
 
-@pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.stem)
+# To make what this page shows takes 5 s; each commit does it of the other pages.
+TAKES_LONG = ("trust",)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=pytest.mark.nightly if page.stem in TAKES_LONG else (), id=page.stem
+        )
+        for page in QUOTING
+    ],
+)
 def test_what_a_page_shows_is_in_its_records(page: Path) -> None:
     text = page.read_text()
     assert text.count("<!-- record: ") == text.count("<!-- end of record -->")

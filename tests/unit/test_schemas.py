@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, ...]] = {
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = Database(tmp_path_factory.mktemp("database") / "shapely.sqlite")
-    database.write(replace(run, cell=run.measured_cell.fingerprint) for run in shapely_runs())
+    database.write(replace(run, cell=run.measured_cell.fingerprint) for run in shapely_runs(3))
     return database.file
 
 

@@ -55,7 +55,8 @@ def line_with(text: str, argv: Sequence[str]) -> int | None:
         for number, line in lines
         if program is not None and program.search(line) and not line.lstrip().startswith("#")
     }
-    most = [number for number, count in having.items() if count == max(having.values())]
+    highest = max(having.values(), default=0)
+    most = [number for number, count in having.items() if count == highest]
     return most[0] if len(most) == 1 else None
 
 

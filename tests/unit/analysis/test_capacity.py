@@ -82,7 +82,14 @@ def test_nothing_measured_is_no_answer() -> None:
     assert next_steps({}, 4) == (1,)
 
 
-@pytest.mark.parametrize("world", ["slope of 0.3 guests", "slope of 3 guests", "slope of 5 guests"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        "slope of 0.3 guests",
+        pytest.param("slope of 3 guests", marks=pytest.mark.nightly),  # between the others, 1 s
+        "slope of 5 guests",
+    ],
+)
 def test_the_interval_covers_the_truth_on_a_slope(world: str) -> None:
     """Widths of up to one guest were assumed: slopes of 3 and 5 guests were held in 63 and 40 %."""
     (row,) = _simulated(world, None)
@@ -95,7 +102,8 @@ def test_rounds_that_differ_are_a_part_of_the_interval() -> None:
     assert row["covered"] >= 0.93 - 2 * (0.07 * 0.93 / 60) ** 0.5
 
 
-@pytest.mark.parametrize("lasts", ["60%", "90%"])
+# A second each; what lasts longer was held less often.
+@pytest.mark.parametrize("lasts", [pytest.param("60%", marks=pytest.mark.nightly), "90%"])
 def test_differences_that_last_from_round_to_round_are_a_part_of_the_interval(lasts: str) -> None:
     """Where they were taken for independent, 79 % were held if 90 % of them lasted."""
     (row,) = _simulated(f"rounds differ by 15%, of which {lasts} lasts", None)

@@ -148,7 +148,10 @@ def test_the_best_is_found_without_measuring_all_as_often(whole: Whole) -> None:
     assert len(whole.measured) <= 3 * 24
 
 
-@pytest.mark.parametrize("interrupt_at", [(3,), (20,), (1, 40, 7, 61)])
+# A second each: a commit interrupts in the first round, and several times.
+@pytest.mark.parametrize(
+    "interrupt_at", [(3,), pytest.param((20,), marks=pytest.mark.nightly), (1, 40, 7, 61)]
+)
 def test_an_interrupted_race_goes_on_where_it_was(
     search: Search, whole: Whole, tmp_path: Path, interrupt_at: tuple[int, ...]
 ) -> None:

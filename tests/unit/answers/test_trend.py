@@ -215,7 +215,9 @@ def fill_some_slower(database: Database, count: int, *, back: int = 99) -> None:
     )
 
 
-@pytest.mark.parametrize("newest", [9, 10, 11, 13, 16])
+@pytest.mark.parametrize(
+    "newest", [9, 11, 16, *(pytest.param(each, marks=pytest.mark.nightly) for each in (10, 13))]
+)
 def test_a_loss_that_alarmed_stands_as_long_as_it_lasts(database: Database, newest: int) -> None:
     """The look after it compares with a campaign that is slow itself, and would show nothing."""
     fill_some_slower(database, newest + 1)

@@ -402,8 +402,12 @@ def test_a_fleet_says_on_which_host_its_path_is_behind(
             assert f"One load differs: on {where}, in random writes of 4 KiB" in said
 
 
+# Half a second for each host: a commit asks one of each CPU. Host 2 is slower.
+@pytest.mark.parametrize(
+    "asked", [(2, 6), pytest.param((0, 1, 3, 4, 5, 7, 8), marks=pytest.mark.nightly)]
+)
 def test_each_hosts_own_answer_is_that_of_its_report(
-    fleet: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    asked: tuple[int, ...], fleet: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "fleet.json"
     assert main(["report", "--hosts", "all", "--format", "json", "-o", str(file)]) == 0
@@ -414,7 +418,9 @@ def test_each_hosts_own_answer_is_that_of_its_report(
     assert main(["report", "--hosts", "all", "--format", "md", "-o", str(tmp_path / "r.md")]) == 0
     plain = (tmp_path / "r.md").read_text()
     text = html.unescape(re.sub("<[^>]+>", "", shown)).replace("\N{NO-BREAK SPACE}", " ")
-    for number, of_host in enumerate(hosts):
+    assert len(hosts) == HOSTS
+    for number in asked:
+        of_host = hosts[number]
         only = ["--campaign", campaign(number).id]
         target = tmp_path / f"{number}.json"
         assert main(["report", *only, "--format", "json", "-o", str(target)]) == 0

@@ -213,11 +213,11 @@ class Printed:
             for command in pattern.findall(text):
                 self.commands.setdefault(" ".join(command.split()), shlex.join(arguments))
 
-    def ask_all(self) -> None:
+    def ask_all(self, *, as_json: bool = True) -> None:
         """Asks all that a user may, in words and as JSON; reads the page, too."""
         for arguments in (*READING, *self._stored()):
             self.call(*arguments)
-            if arguments[0] in ("export", "export-data", "report"):
+            if not as_json or arguments[0] in ("export", "export-data", "report"):
                 continue
             status, said = self.call(*arguments, "--format", "json")
             if status in FINDINGS:
@@ -297,20 +297,28 @@ def test_each_command_printed_about_a_recorded_campaign_works(
     printed.require_all_work()
 
 
+in_each_form = pytest.mark.parametrize(
+    "as_json", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["words", "json"]
+)
+"""Each commit reads the JSON of the recorded campaign alone: its texts have the words' commands."""
+
+
+@in_each_form
 def test_each_command_printed_about_many_hosts_works(
-    tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
+    as_json: bool, tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = Database(tmp_path / "results.sqlite")
     database.write((), campaigns=[campaign(number) for number in range(4)])
     database.add(run for number in range(4) for run in runs_of(number, 0.4 if number == 2 else 1))
     printed = Printed(capsys, planned)
-    printed.ask_all()
+    printed.ask_all(as_json=as_json)
     printed.require_all_work(re.compile("was measured on another host"))  # it is for that host
 
 
 _GUESTS = {"profile": "open-load", "load": 100}
 
 
+@in_each_form
 @pytest.mark.parametrize(
     ("plan", "instead"),
     [
@@ -326,8 +334,8 @@ _GUESTS = {"profile": "open-load", "load": 100}
     ],
 )  # fmt: skip
 def test_each_command_printed_about_guests_at_once_and_devices_works(
-    plan: dict[str, Any], instead: dict[str, str], tmp_path: Path, planned: set[str],
-    capsys: pytest.CaptureFixture[str],
+    plan: dict[str, Any], instead: dict[str, str], as_json: bool, tmp_path: Path,
+    planned: set[str], capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Campaigns of density, beside a neighbour, on a device (with and without host layers), and
     with a QEMU of its own."""
@@ -343,20 +351,21 @@ def test_each_command_printed_about_guests_at_once_and_devices_works(
         measured, campaigns=[replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cells": paths, **plan})]
     )
     printed = Printed(capsys, planned)
-    printed.ask_all()
+    printed.ask_all(as_json=as_json)
     assert len(printed.commands) > 10
     printed.require_all_work(LACKING)
 
 
+@in_each_form
 def test_each_command_printed_about_foreign_results_works(
-    tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
+    as_json: bool, tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = tmp_path / "out.txt"
     result.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
     printed = Printed(capsys, planned)
     assert printed.call("import", str(result), "--as", "my VM at home")[0] == 0
     assert printed.call("export", "my VM at home")[0] == 2
-    printed.ask_all()
+    printed.ask_all(as_json=as_json)
     printed.require_all_work()
 
 

@@ -135,7 +135,15 @@ TEXTS: dict[str, Callable[[], tuple[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TEXTS)
+ALIKE = ("disks", "throttle groups", "overrides", "nodes", "chardevs", "options of nbd")
+"""Texts of two seconds and more whose readers have a neighbour that each commit reads: SCSI disks,
+cgroup limits, -set, children and drives, and an array that grows."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly) if name in ALIKE else name for name in TEXTS],
+)
 def test_the_time_grows_with_the_size(name: str) -> None:
     text, file = TEXTS[name]()
     began = time.process_time()

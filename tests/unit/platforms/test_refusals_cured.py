@@ -144,9 +144,11 @@ def changes(disk: ConfiguredDisk, path: DiskPath) -> Iterator[tuple[DiskPath, Ch
             continue
 
 
-def test_kubevirts_webhook_takes_every_machine_that_a_line_makes() -> None:
+# Every seventh of 160 machines has each bus, cache mode, policy and kind of claim; all take 10 s.
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])
+def test_kubevirts_webhook_takes_every_machine_that_a_line_makes(every: int) -> None:
     refused, lines = 0, 0
-    for documents in machines():
+    for documents in itertools.islice(machines(), 0, None, every):
         disk = root_disk(documents)
         assert disk.path is not None
         said = [risk for risk in risks(disk) if isinstance(risk, CannotWork)]
@@ -164,8 +166,9 @@ def test_kubevirts_webhook_takes_every_machine_that_a_line_makes() -> None:
             assert read.path.attachment.bus is to.attachment.bus
             assert read.path.cache.spelled_out is to.cache.spelled_out
             lines += 1
-    assert refused == 2 * 4 * 4 * 2  # claims, buses but virtio, cache modes, policies
-    assert lines > 1000  # of 160 machines
+    all_refused = 2 * 4 * 4 * 2  # claims, buses but virtio, cache modes, policies
+    assert refused == all_refused if every == 1 else 0 < refused < all_refused / 2
+    assert lines > 1000 / every  # of 160 machines
 
 
 @pytest.mark.parametrize("bus", ["sata", "usb", "scsi"])

@@ -176,7 +176,7 @@ def test_no_text_takes_long(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab$'\"\\ \n;&|(){}[]@=+-<>#`x1"), max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_any_text_gives_words(text: str) -> None:
     for command in commands_of(text):
         assert command.argv

@@ -259,7 +259,7 @@ WORDS = ["qm set 1 ", "--scsi0 ", "virt-install ", "--disk ", "```", "\n", "root
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map("".join))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(PlanError):
         for disk in read(text):

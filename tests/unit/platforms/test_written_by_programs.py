@@ -319,7 +319,7 @@ WORDS = ['resource "libvirt_domain" "d" {', "}", "\n", "disk {", "file = ", '"/a
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40).map("".join))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 def test_any_hcl_is_read_or_refused(text: str) -> None:
     with suppress(PlanError):
         read_hcl(text, "x")

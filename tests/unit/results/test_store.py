@@ -27,7 +27,6 @@ from .values import (
 )
 
 MANY = settings(
-    max_examples=40,
     deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,

@@ -75,7 +75,7 @@ def all_advice(draw: st.DrawFn) -> Advice:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(all_advice())
 def test_advice_has_its_number_or_says_that_there_is_none(advice: Advice) -> None:
     assert advice.gain is not None

@@ -295,7 +295,7 @@ def test_no_request_is_an_error_of_the_server(tmp_path: Path) -> None:
     database.write([run for run in campaign_runs() if run.round == 1])
     app = make_app(database.url, make_door("127.0.0.1"), naming(None))
 
-    @settings(max_examples=200, deadline=None, database=None)
+    @settings(max_examples=4 * settings().max_examples, deadline=None, database=None)
     @given(
         st.sampled_from(ROUTES),
         st.text(st.characters(codec="latin-1"), max_size=40),
