@@ -2,6 +2,7 @@
 
     VdisklabError            1
     ├── PlanError            2   the request is impossible or malformed
+    │   └── SeparateCampaignsError   campaigns that cannot share one answer
     ├── HostError            3   this machine cannot do it
     │   ├── CommandError         a program ended with an unexpected status
     │   └── CommandTimeoutError  a program did not end in time
@@ -56,6 +57,7 @@ _WAYS = {
 }
 
 _LONGEST_COMMAND = 160
+_SHOWN_COMMANDS = 3
 _DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
 
 
@@ -113,6 +115,59 @@ class PlanError(VdisklabError):
     """The request is impossible or malformed."""
 
     exit_code = 2
+
+
+class SeparateCampaignsError(PlanError):
+    """Campaigns that cannot share one answer, with those of them that can.
+
+    `together` are the campaigns of each answer, `over_hosts` those of each answer from several
+    hosts, `side_by_side` all of them if `table` shows them in one table.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        together: Sequence[Sequence[str]],
+        over_hosts: Sequence[Sequence[str]] = (),
+        side_by_side: Sequence[str] = (),
+    ) -> None:
+        self.together, self.over_hosts = tuple(together), tuple(over_hosts)
+        self.side_by_side = tuple(side_by_side)
+        super().__init__(message, hint=self.ways("vdisklab rank"))
+
+    def ways(self, ask: str, *, from_hosts: bool = True) -> str:
+        """The commands that answer: `ask` with the campaigns of each answer, first those
+        `from_hosts` together."""
+        over = self.over_hosts if from_hosts else ()
+        of_hosts = [f"{ask} --hosts all {_options(names)}" for names in over]
+        alone = [f"{ask} {_options(names)}" for names in self.together]
+        beside = (
+            [f"vdisklab table {_options(self.side_by_side)}"]
+            if self.side_by_side and not of_hosts
+            else []
+        )
+        said = [
+            f"{what}: {_commands(commands)}"
+            for what, commands in (
+                ("one answer from several hosts", of_hosts),
+                ("one at a time", alone),
+                ("their numbers side by side", beside),
+            )
+            if commands
+        ]
+        return "; ".join(said) or "`vdisklab runs` lists all campaigns"
+
+
+def _options(campaigns: Sequence[str]) -> str:
+    return " ".join(f"--campaign {name}" for name in campaigns)
+
+
+def _commands(commands: Sequence[str]) -> str:
+    """The first commands of a list, as many as an error has room for."""
+    more = len(commands) - _SHOWN_COMMANDS
+    shown = ", ".join(f"`{command}`" for command in commands[:_SHOWN_COMMANDS])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 class HostError(VdisklabError):

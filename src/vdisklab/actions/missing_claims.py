@@ -12,7 +12,8 @@ from vdisklab.actions.measure import measure
 from vdisklab.actions.planning import rounds_of
 from vdisklab.analysis.claim_verdicts import judge_claims
 from vdisklab.analysis.claimfile import Claim
-from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
+from vdisklab.answers.joining import Joining
+from vdisklab.answers.loading import NOTHING, Loaded, load_chosen
 from vdisklab.answers.missing_cells import missing_cells, request_for
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost

@@ -23,7 +23,8 @@ from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import diagnostics_of_all
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
-from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load, load_chosen
+from vdisklab.answers.joining import Joining
+from vdisklab.answers.loading import NOTHING, Loaded, joinable_campaigns, load, load_chosen
 from vdisklab.answers.missing_cells import missing_cells, request_for, run_command
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError

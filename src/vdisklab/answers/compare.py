@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -28,11 +29,11 @@ from vdisklab.analysis.published import (
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import ChoiceVerdict, Decision, decide, told_apart
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
-from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
+from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load, load_chosen
 from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.missing_cells import MissingCells, request_for, run_command
 from vdisklab.documents import Answer
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, SeparateCampaignsError
 from vdisklab.path.bus_options import without_qemu
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -41,8 +42,11 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import Store
+from vdisklab.units import named
 
 _QEMU = "qemu="
+_MOST_ASKED = 30
+"""In so many of the newest campaigns two paths are looked for that another one does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,25 @@ class PublishedAnswer(Answer):
 
 
 def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
-    """Compares the cells of two names. Raises PlanError for a path that was not measured."""
-    matched = match_cells(analysis.loaded.observations, a, b)
+    """Compares the cells of two names. Raises PlanError for a path that was not measured, with the
+    newest other campaign that has both."""
+    try:
+        matched = match_cells(analysis.loaded.observations, a, b)
+    except PlanError as error:
+        others = (
+            each
+            for each in analysis.results.campaigns(with_runs=True)[:_MOST_ASKED]
+            if each.id not in analysis.loaded.ids
+        )
+        found = next((each for each in others if _has_both(analysis.results, [each], a, b)), None)
+        if found is None:
+            raise
+        command = shlex.join(["vdisklab", "compare", a, b, "--campaign", found.id])
+        here = named([each.id for each in analysis.campaigns])
+        raise PlanError(
+            str(error).replace("in this campaign", f"in campaign {here}"),
+            hint=f"campaign {found.id} of {found.started:%Y-%m-%d} has both: `{command}`",
+        ) from None
     pairs = tuple(_pair(analysis, first, second) for first, second in matched)
     overall = analysis.scored.overall
     if overall is not None:
@@ -129,6 +150,32 @@ def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
     return CompareAnswer(
         campaigns=analysis.campaigns, caveats=analysis.caveats, pairs=pairs, hosts=hosts
     )
+
+
+def having_both(
+    results: Store, error: SeparateCampaignsError, a: str, b: str
+) -> SeparateCampaignsError:
+    """The error with only the campaigns that have numbers of both names."""
+
+    def only(groups: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        return [ids for ids in groups if _has_both(results, map(results.campaign, ids), a, b)]
+
+    return SeparateCampaignsError(
+        str(error),
+        together=only(error.together),
+        over_hosts=only(error.over_hosts),
+        side_by_side=error.side_by_side,
+    )
+
+
+def _has_both(results: Store, campaigns: Iterable[Campaign], a: str, b: str) -> bool:
+    """True if `compare` has an answer on two names from each of these campaigns."""
+    try:
+        for campaign in campaigns:
+            match_cells(load_chosen(results, (campaign,)).observations, a, b)
+    except PlanError:
+        return False
+    return True
 
 
 def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> ComparedPair:

@@ -26,7 +26,8 @@ from vdisklab.analysis.guest_groups import (
 from vdisklab.analysis.observations import median
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.answers.loading import newest_campaign, require_one_accelerator
+from vdisklab.answers.joining import require_one_accelerator
+from vdisklab.answers.loading import newest_campaign
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.bus_options import GUESTS, without_options

@@ -13,10 +13,9 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import median
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.caveats import caveats_with_remedy
+from vdisklab.answers.joining import require_one_accelerator, same_surroundings
 from vdisklab.answers.loading import (
     newest_campaign,
-    require_one_accelerator,
-    same_surroundings,
     verdicts_of,
 )
 from vdisklab.answers.measured_for import measured_operations, operation_of

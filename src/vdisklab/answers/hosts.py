@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Self
@@ -24,8 +24,9 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.joining import Joining, require_joined, require_one_accelerator, separate
 from vdisklab.documents import Probability
-from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.errors import DatabaseError, PlanError, SeparateCampaignsError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.results.host_choice import by_host, chosen_hosts
@@ -203,7 +204,8 @@ class HostsAnalysis(Analysis):
             else:
                 hosts.append(host)
         if len(hosts) < 2:
-            raise _one_host(hosts[0], left_out)
+            chosen = [each for name in grouped if name in named for each in grouped[name]]
+            raise _one_host(results, hosts[0], chosen, left_out)
         return cls(
             results, loaded, disk, baseline, unsafe, hosts=tuple(hosts), left_out=tuple(left_out)
         )
@@ -535,8 +537,11 @@ def _joined(
     If `all_must_join`, all campaigns of each host; raises PlanError for one that does not.
     """
     reference = next(iter(chosen.values()))[0]
-    loading.require_one_accelerator(results, reference)
-    joining = loading.Joining(results, reference, machines=True)
+    require_one_accelerator(results, reference)
+    if all_must_join:
+        every = [campaign for campaigns in chosen.values() for campaign in campaigns]
+        require_joined(results, every, machines=True)
+    joining = Joining(results, reference, machines=True)
     joined: dict[str, list[Campaign]] = {}
     left_out: list[str] = []
     for name, campaigns in chosen.items():
@@ -547,8 +552,6 @@ def _joined(
                 joined.setdefault(name, []).append(campaign)
                 if not all_must_join:
                     break
-            elif all_must_join:
-                raise error
             why = why or str(error)
         if name not in joined:
             left_out.append(f"{name}: {why}")
@@ -569,14 +572,28 @@ def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _one_host(host: MeasuredHost, left_out: Sequence[str]) -> PlanError:
+def _one_host(
+    results: Store, host: MeasuredHost, chosen: Sequence[Campaign], left_out: Sequence[str]
+) -> PlanError:
+    """The error for one host alone, with the `chosen` campaigns that have an answer."""
     if left_out:
-        return PlanError(
+        newest_first = sorted(chosen, key=lambda each: each.started, reverse=True)
+        over = separate(results, newest_first, "").over_hosts[:1]
+        return SeparateCampaignsError(
             f"only {host.name} has numbers of this plan: {left_out[0]}",
-            hint="run one command on every host, or name campaigns of one plan with --campaign",
+            together=[[name] for name in _newest_of_hosts(newest_first)],
+            over_hosts=[_newest_of_hosts(map(results.campaign, ids)) for ids in over],
         )
     return PlanError(
         f"{host.name} is the only host that matches",
         hint=f"for the answer of one host give --campaign {host.campaigns[0]} instead of --hosts; "
         "to compare hosts, store their results in one database and give --hosts all",
     )
+
+
+def _newest_of_hosts(newest_first: Iterable[Campaign]) -> list[str]:
+    """The id of each machine's newest campaign."""
+    newest: dict[str, str] = {}
+    for campaign in newest_first:
+        newest.setdefault(campaign.host.machine_id, campaign.id)
+    return list(newest.values())

@@ -10,7 +10,8 @@ from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Round, from_numbers, median
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.answers.loading import newest_campaign, require_one_accelerator
+from vdisklab.answers.joining import require_one_accelerator
+from vdisklab.answers.loading import newest_campaign
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.operations.making import TemplateForm, Way

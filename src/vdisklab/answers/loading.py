@@ -24,6 +24,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.score import middle_path
 from vdisklab.answers.caveats import caveats_with_remedy
 from vdisklab.answers.elsewhere import directories_gone
+from vdisklab.answers.joining import Joining, require_joined, separate, two_accelerators
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.facts import machine_id
 from vdisklab.host.plan_locks import process_measuring
@@ -53,17 +54,13 @@ from vdisklab.path.power_cut_words import (
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.results.database import default_url
 from vdisklab.results.host_choice import by_host
-from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
+from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RunOutline
 from vdisklab.results.power_cut import FAILING_REQUESTS, PowerCut, StorageFacts, failure_words
 from vdisklab.results.store import Store, open_store
 
 MOST_JOINED = 8
 """Maximum number of campaigns that are joined without being named: each costs a database's time."""
 
-_PLACES = ("directory", "devices", "disks")
-_SAME_PLAN = (
-    "size_bytes", "runtime", "ramp", "scale", "guest", "guest_arch", *_PLACES, "arc_bytes",
-)  # fmt: skip
 _MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
 _KEEPS_ALL = (FailureModel.POWER,)
 """What survives these models survives them on any disk."""
@@ -252,19 +249,10 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     outlines = tuple(results.outlines(ids))
     ran_under = {run.ran_under for run in outlines if run.failure is None and run.ran_under}
     if len(ran_under) > 1:
-        raise _two_accelerators(campaigns, ran_under)
+        error = two_accelerators(campaigns, ran_under)
+        raise error if len(campaigns) == 1 else separate(results, campaigns, str(error))
     observations = with_too_slow(results.observations(ids), cells_too_slow(outlines))
     return Loaded(campaigns, outlines, observations)
-
-
-def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[RanUnder]) -> PlanError:
-    accelerators = " and ".join(sorted(each.phrase for each in ran_under))
-    names = ", ".join(campaign.id for campaign in campaigns)
-    return PlanError(
-        f"the guests of {names} ran {accelerators}, which are never ranked together",
-        hint="name campaigns of one kind: `vdisklab runs CAMPAIGN` shows what ran each; a "
-        "campaign that has both is measured again with --new",
-    )
 
 
 def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
@@ -277,11 +265,7 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
         campaigns = tuple(
             {campaign.id: campaign for campaign in map(results.campaign, names)}.values()
         )
-        joined = Joining(results, campaigns[0])
-        for other in campaigns[1:]:
-            error = joined.add(other)
-            if error is not None:
-                raise error
+        require_joined(results, campaigns)
         return campaigns
     newest = results.campaigns(with_runs=True)[:1] or results.campaigns()[:1]
     if not newest:
@@ -289,62 +273,6 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
             "the database holds no campaign", hint="measure something: `vdisklab run PATHS…`"
         )
     return tuple(newest)
-
-
-def disagreement(
-    results: Store,
-    first: Campaign,
-    other: Campaign,
-    *,
-    places: bool = False,
-    machines: bool = False,
-) -> PlanError | None:
-    """Why two campaigns cannot share one table, or None if they can.
-
-    They must come from one machine and one accelerator, and equal names must mean equal
-    measurements. With `places`, their directories and devices may differ, because the caller keeps
-    them separate; with `machines` also the machines.
-    """
-    if not machines and other.host.machine_id != first.host.machine_id:
-        return PlanError(
-            f"campaigns {first.id} and {other.id} were measured on two machines "
-            f"({first.host.hostname}, {other.host.hostname})",
-            hint="their numbers side by side: `vdisklab table --campaign "
-            f"{first.id} --campaign {other.id}`; one answer from all hosts that have results: "
-            "the same command with --hosts all instead of --campaign",
-        )
-    same = [key for key in _SAME_PLAN if not ((places or machines) and key in _PLACES)]
-    different = [key for key in same if first.plan.get(key) != other.plan.get(key)]
-    if _conflict(first.plan.get("qemu", {}), other.plan.get("qemu", {})):
-        different.append("QEMU")
-    if _conflict(_measurements(first), _measurements(other)):
-        different.append("measurements")
-    if not different:
-        ran_under = results.ran_under(first.id) | results.ran_under(other.id)
-        return _two_accelerators((first, other), ran_under) if len(ran_under) > 1 else None
-    hint = "only campaigns with equal settings can be joined"
-    if different[0] in _PLACES:
-        hint += (
-            "; to see several places side by side: "
-            f"`vdisklab table --campaign {first.id} --campaign {other.id}`"
-        )
-    return PlanError(
-        f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}", hint=hint
-    )
-
-
-def same_surroundings(results: Store, first: Campaign, other: Campaign) -> bool:
-    """True if equal paths are the same in two campaigns: on one machine and place, with one QEMU
-    and accelerator."""
-    hosts = {(each.host.machine_id, each.host.qemu) for each in (first, other)}
-    same = all(first.plan.get(key) == other.plan.get(key) for key in _PLACES)
-    if (
-        len(hosts) > 1
-        or not same
-        or _conflict(first.plan.get("qemu", {}), other.plan.get("qemu", {}))
-    ):
-        return False
-    return len(results.ran_under(first.id) | results.ran_under(other.id)) < 2
 
 
 def place_options(campaign: Campaign) -> str:
@@ -363,58 +291,6 @@ def stored_place(campaign: Campaign) -> str:
 def newest_campaign(store: Store, holds: Callable[[Campaign], bool]) -> Campaign | None:
     """The newest campaign with runs of which `holds` is true; None without one."""
     return next(filter(holds, store.campaigns(with_runs=True)), None)
-
-
-def require_one_accelerator(results: Store, campaign: Campaign) -> None:
-    """Raises PlanError if the campaign's guests ran under two accelerators."""
-    ran_under = results.ran_under(campaign.id)
-    if len(ran_under) > 1:
-        raise _two_accelerators((campaign,), ran_under)
-
-
-class Joining:
-    """Campaigns for one table: each agrees with all that were added before it.
-
-    The first campaign alone does not decide what can join: without guests it agrees with campaigns
-    under KVM and with those under emulation. `places` and `machines` are those of `disagreement`.
-    """
-
-    def __init__(
-        self, results: Store, first: Campaign, *, places: bool = False, machines: bool = False
-    ) -> None:
-        self._results, self._places, self._machines = results, places, machines
-        self._different = {self._names(first): first}
-
-    def add(self, other: Campaign) -> PlanError | None:
-        """Joins a campaign to the others; returns why it cannot be joined, or None."""
-        for joined in self._different.values():
-            error = disagreement(
-                self._results, joined, other, places=self._places, machines=self._machines
-            )
-            if error is not None:
-                return error
-        self._different.setdefault(self._names(other), other)
-        return None
-
-    def _names(self, campaign: Campaign) -> tuple[frozenset[str], ...]:
-        """The names under which a later campaign may contradict this one. Campaigns with equal
-        names are compared only once.
-        """
-        return (
-            frozenset(_measurements(campaign)),
-            frozenset(campaign.plan.get("qemu", ())),
-            frozenset(map(str, self._results.ran_under(campaign.id))),
-        )
-
-
-def _conflict(first: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """True if a common name has two different meanings."""
-    return any(first[name] != other[name] for name in first.keys() & other.keys())
-
-
-def _measurements(campaign: Campaign) -> dict[str, object]:
-    """The settings of each measurement of a campaign's plan, by name."""
-    return {planned["name"]: planned for planned in campaign.plan.get("measurements", ())}
 
 
 def in_guests(loaded: Loaded, number: int | None) -> Loaded:
@@ -480,13 +356,12 @@ def joinable_campaigns(
         for campaign in group
     }
     for other in wanted.values():
-        error = joining.add(other)
-        if error is None:
-            joined.append(other.id)
-        elif other.host.machine_id != reference.host.machine_id:
+        if other.host.machine_id != reference.host.machine_id:
             left_out.append(f"{other.id} (measured on another machine, {host_of[other.id]})")
-        else:
+        elif error := joining.add(other):
             left_out.append(f"{other.id} ({error})")
+        else:
+            joined.append(other.id)
     return tuple(joined), tuple(left_out)
 
 

@@ -21,6 +21,7 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.caveats import caveats_with_remedy
+from vdisklab.answers.joining import require_joined
 from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
@@ -272,11 +273,7 @@ def answer_table(
     if len(set(places.values())) < 2:
         loaded = loading.load_chosen(results, loading.choose_campaigns(results, names))
         return table_of(results, {"": loaded}, disk)
-    joined = loading.Joining(results, campaigns[0], places=True, machines=True)
-    for other in campaigns[1:]:
-        error = joined.add(other)
-        if error is not None:
-            raise error
+    require_joined(results, campaigns, places=True, machines=True)
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
         grouped.setdefault(places[campaign.id], []).append(campaign.id)

@@ -36,7 +36,7 @@ from vdisklab.analysis.trend import (
 )
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
 from vdisklab.documents import HIDDEN, Answer
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, SeparateCampaignsError
 from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.campaign import what_is_measured
@@ -101,6 +101,21 @@ class FromTheFuture(Diagnostic):
         return (
             f"Campaign {self.campaign} is of {self.started:%Y-%m-%d %H:%M}, which is still to "
             "come: a clock was wrong. Name the right campaigns with --campaign."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RanOtherwise(Diagnostic):
+    """Campaigns of the same plan and host whose guests ran under another accelerator."""
+
+    campaigns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"Not compared: {counted(len(self.campaigns), 'campaign')} of the same plan "
+            f"({named(self.campaigns)}), whose guests ran under another accelerator (KVM or "
+            f"emulation) than the newest one's: `vdisklab trend --campaign {self.campaigns[0]}` "
+            f"shows {'it' if len(self.campaigns) == 1 else 'the newest of them'}."
         )
 
 
@@ -400,13 +415,16 @@ def _chosen(
         )  # fmt: skip
     same = [campaign for campaign in given.values() or every if _comparable(campaign, newest)]
     here = [campaign for campaign in same if campaign.host.machine_id == newest.host.machine_id]
+    otherwise = _ran_otherwise(results, here, newest)
+    here = [campaign for campaign in here if campaign not in otherwise]
     for campaign in given.values():
         if campaign not in here:
             what = "another host" if campaign in same else "another plan"
-            raise PlanError(
+            what = "another accelerator" if campaign in otherwise else what
+            raise SeparateCampaignsError(
                 f"campaigns {newest.id} and {campaign.id} cannot be compared over time: "
                 f"{campaign.id} is of {what}",
-                hint=f"leave out --campaign {campaign.id}",
+                together=_over_time(results, given.values()),
             )
     if newest not in here:
         raise PlanError(
@@ -423,7 +441,38 @@ def _chosen(
         campaign.id: number for number, campaign in enumerate(results.campaigns(as_stored=True))
     }
     pauses = () if given else tuple(_pauses(chosen))
-    return chosen, (*alone, *_clock(chosen, stored), *pauses, *_others(newest, same))
+    apart = (RanOtherwise(tuple(each.id for each in otherwise)),) if otherwise else ()
+    return chosen, (*alone, *_clock(chosen, stored), *pauses, *_others(newest, same), *apart)
+
+
+def _ran_otherwise(
+    results: Store, campaigns: Iterable[Campaign], newest: Campaign
+) -> tuple[Campaign, ...]:
+    """The campaigns whose guests did not run under the accelerator of the newest one's."""
+    ran_under = results.ran_under(newest.id)
+    return tuple(
+        campaign
+        for campaign in campaigns
+        if campaign.id != newest.id and len(ran_under | results.ran_under(campaign.id)) > 1
+    )
+
+
+def _over_time(results: Store, campaigns: Iterable[Campaign]) -> list[list[str]]:
+    """The ids of these campaigns, by those that can be compared over time with the newest."""
+    usable = (each for each in campaigns if len(results.ran_under(each.id)) < 2)
+    left, groups = sorted(usable, key=lambda each: each.started), list[list[str]]()
+    while left:
+        newest = left[-1]
+        same = [
+            each
+            for each in left
+            if each.host.machine_id == newest.host.machine_id and _comparable(each, newest)
+        ] or [newest]
+        otherwise = _ran_otherwise(results, same, newest)
+        same = [each for each in same if each not in otherwise]
+        groups.append([each.id for each in same])
+        left = [each for each in left if each not in same]
+    return groups
 
 
 def _comparable(campaign: Campaign, newest: Campaign) -> bool:

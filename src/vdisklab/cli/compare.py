@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vdisklab.analysis.published import builtin_publications, find_series
-from vdisklab.answers.compare import compare_pairs, compare_published
+from vdisklab.answers.compare import compare_pairs, compare_published, having_both
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.options import Format, HostsOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import PlanError
+from vdisklab.errors import PlanError, SeparateCampaignsError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.views import compare as view
@@ -75,6 +75,9 @@ def compare(request: CompareOptions, output: OutputOptions) -> None:
         )
     whole = request.everything or output.form is not Format.TABLE
     with open_results(request.db) as results:
-        analysis = analysis_of(results, request.campaign, request.hosts)
+        try:
+            analysis = analysis_of(results, request.campaign, request.hosts)
+        except SeparateCampaignsError as error:
+            raise having_both(results, error, request.a, request.b) from None
         answer = compare_pairs(analysis, request.a, request.b)
     print_answer(answer, view.tables(answer, everything=whole), output, request)

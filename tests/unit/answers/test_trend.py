@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import typer
 
-from tests.unit.analysis.made import CAMPAIGN, HOST, START, campaign_runs
+from tests.unit.analysis.made import CAMPAIGN, HOST, START, campaign_runs, under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
@@ -35,6 +35,7 @@ from vdisklab.answers.trend import (
     LongPause,
     NoiseLasts,
     OtherHosts,
+    RanOtherwise,
     answer_trend,
     trend_of,
 )
@@ -42,8 +43,9 @@ from vdisklab.cli import trend as verb
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
+from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
+from vdisklab.results.model import Campaign, Check, Failure, FailureKind, RanUnder, Run
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import Column, Table
@@ -677,10 +679,29 @@ def test_campaigns_of_two_hosts_or_plans_are_not_compared(database: Database) ->
     for name, what in (("ca000002", "another host"), ("ca000003", "another plan")):
         error = refused(database, ["ca000000", name])
         assert what in str(error)
-        assert "leave out --campaign" in (error.hint or "")
+        assert f"`vdisklab rank --campaign {name}`" in (error.hint or "")
     with database.open() as results:
         answer = answer_trend(results, campaigns=["ca000001"])
     assert [campaign.id for campaign in answer.campaigns] == ["ca000000", "ca000001"]
+
+
+def test_campaigns_under_another_accelerator_are_named_and_not_compared(
+    database: Database,
+) -> None:
+    """A host that got KVM had no trend any more: its first campaigns were emulated."""
+    kvm = RanUnder(Accelerator.KVM)
+    made = [run for number in range(3) for run in runs(number, 1.0)]
+    made += [under(kvm, run) for number in (3, 4) for run in runs(number, 1.0) if run.accelerator]
+    database.write(made, campaigns=[month(number) for number in reversed(range(5))])
+    with database.open() as results:
+        answer = answer_trend(results)
+        assert [campaign.id for campaign in answer.campaigns] == ["ca000003", "ca000004"]
+        (said,) = [str(each) for each in answer.findings if isinstance(each, RanOtherwise)]
+        assert "3 campaigns of the same plan (ca000002, ca000001, ca000000)" in said
+        assert "`vdisklab trend --campaign ca000002` shows the newest of them" in said
+        assert len(answer_trend(results, campaigns=["ca000002"]).campaigns) == 3
+    error = refused(database, ["ca000004", "ca000002"])
+    assert "another accelerator" in str(error)
 
 
 def test_another_seed_and_more_rounds_are_the_same_plan(database: Database) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime
 import io
 import json
 import os
@@ -275,6 +276,24 @@ def test_campaigns_are_joined_only_when_they_measure_alike(database: Database) -
     database.write(runs, campaigns=(CAMPAIGN, elsewhere))
     with pytest.raises(PlanError, match="two machines"):
         call(*both)
+
+
+def test_compare_names_the_newest_campaign_that_has_both_paths(database: Database) -> None:
+    newer = dataclasses.replace(
+        CAMPAIGN, id="beef0002", started=CAMPAIGN.started + datetime.timedelta(days=1)
+    )
+    runs = [run for run in campaign_runs(campaign=newer.id, seed=6) if run.path != "raw/none"]
+    database.write([*campaign_runs(), *runs], campaigns=(newer, CAMPAIGN))
+    for named in ((), ("--campaign", "beef")):
+        with pytest.raises(PlanError, match=r"raw/none.* not measured") as said:
+            call("compare", "raw/none", "host", *named)
+        command = "vdisklab compare raw/none host --campaign c0ffee01"
+        assert "campaign c0ffee01 of " in str(said.value.hint)
+        assert f"`{command}`" in str(said.value.hint)
+        assert "raw/none" in call(*command.split()[1:])
+    with pytest.raises(PlanError, match="in this campaign") as said:
+        call("compare", "raw/directsync", "host")
+    assert "compare" not in str(said.value.hint), "none has both"
 
 
 def test_the_database_is_the_named_one_or_the_default(

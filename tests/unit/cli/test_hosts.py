@@ -617,7 +617,9 @@ def test_a_host_with_another_plan_is_left_out(
     fleet.add(run for number in range(4) for run in runs_of(number))
     found = answer(capsys, "rank", "--hosts", "all")
     assert len(found["hosts"]["hosts"]) == 3
-    assert found["hosts"]["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
+    assert found["hosts"]["left_out"] == [
+        "kvm3: campaigns c0000000 and c0000003 differ in runtime (2 s and 9 s)"
+    ]
     assert main(["rank", "--hosts", "all", "--campaign", "c0000000", "--campaign", "c0000003"]) == 2
     assert "differ in runtime" in capsys.readouterr().err
 

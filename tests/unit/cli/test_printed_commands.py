@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -313,6 +314,99 @@ def test_each_command_printed_about_many_hosts_works(
     printed = Printed(capsys, planned)
     printed.ask_all(as_json=as_json)
     printed.require_all_work(re.compile("was measured on another host"))  # it is for that host
+
+
+OF_SEVERAL = (
+    ("rank",),
+    ("rank", "--top", "3"),
+    ("rank", "--pareto", "read/write"),
+    ("recommend",),
+    ("compare", "raw/none", "qcow2/directsync"),
+    ("table",),
+    ("report", "-o", "page.html"),
+    ("trend",),
+    ("claims",),
+    ("advise", GUEST),
+)
+"""What is asked of several campaigns."""
+
+
+@pytest.mark.parametrize(
+    ("second", "commands"),
+    [
+        ({"machine": "b" * 16}, {"rank": ("table --campaign c0 --campaign c1", "c0", "c1")}),
+        ({"runtime": 9.0}, {"rank": ("c0", "c1"), "table": ("c0", "c1")}),
+        ({"machine": "b" * 16, "runtime": 9.0},
+         {"rank": ("c0", "c1"), "table": ("c0", "c1"), "trend": ("c1", "c0")}),
+        ({"directory": "/elsewhere"}, {"rank": ("c0", "c1", "vdisklab table")}),
+        ({"under": ("kvm",)}, {"rank": ("c0", "c1")}),
+        ({"under": ("tcg", "kvm")}, {"rank": ("c0",)}),
+        ({"without": "raw/none", "runtime": 9.0}, {"compare": ("c0",), "rank": ("c0", "c1")}),
+    ],
+    ids="-".join,
+)  # fmt: skip
+def test_campaigns_that_share_no_answer_have_the_commands_that_answer(
+    second: dict[str, Any], commands: dict[str, tuple[str, ...]], tmp_path: Path,
+    planned: set[str], capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Two machines have one name, as the virtual machines of a template do."""
+    plan: dict[str, Any] = {
+        key: value for key, value in second.items() if key in ("runtime", "directory")
+    }
+    first = replace(CAMPAIGN, id="c0", host=replace(CAMPAIGN.host, hostname="vm"))
+    machine = second.get("machine", first.host.machine_id)
+    host = replace(first.host, machine_id=machine)
+    other = replace(first, id="c1", host=host, plan={**CAMPAIGN.plan, **plan},
+                    started=first.started + timedelta(days=1))  # fmt: skip
+    made = [replace(run, id=f"a{run.id}", campaign="c0") for run in campaign_runs(3)]
+    for place, run in enumerate(campaign_runs(3)):
+        if run.path != second.get("without"):
+            accelerators = second.get("under", (run.accelerator,))
+            under = accelerators[place % len(accelerators)] if run.accelerator else None
+            made.append(replace(run, id=f"b{run.id}", campaign="c1", accelerator=under))
+    Database(tmp_path / "results.sqlite").write(made, campaigns=(other, first))
+    printed = Printed(capsys, planned)
+    for verb in OF_SEVERAL:
+        before = set(printed.commands)
+        status, said = printed.call(*verb, "--campaign", "c0", "--campaign", "c1")
+        new = [command for command in printed.commands if command not in before]
+        if status:
+            assert said.startswith(("error: campaigns c", "error: the guests of c"))
+            assert said.count("vm-") in (0, 2), "each machine by the name that --hosts takes"
+            asked = [command for command in new if command.startswith(f"vdisklab {verb[0]}")]
+            assert all(" ".join(verb[1:]) in command for command in asked), "what was asked"
+            assert asked
+        for expected in commands.get(verb[0], ()) if len(verb) == 1 or "raw/none" in verb else ():
+            assert any(expected in command for command in new), expected
+    printed.call("rank", "--hosts", "all")
+    printed.require_all_work(re.compile("was measured on another host"))  # it is for that host
+
+
+def test_campaigns_of_many_machines_are_answered_over_their_hosts(
+    tmp_path: Path, planned: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the hosts' own verb, though the newest campaign of all has a plan of its own."""
+    database, other = Database(tmp_path / "results.sqlite"), campaign(3, runtime=9.0)
+    three = [campaign(number) for number in range(3)]
+    newest = replace(other, started=other.started + timedelta(days=1))
+    database.write((), campaigns=[newest, *three])
+    database.add(run for number in range(4) for run in runs_of(number))
+    printed = Printed(capsys, planned)
+    named = [word for each in three for word in ("--campaign", each.id)]
+    for verb, asked in (
+        (("rank", "--bars"), named),
+        (("recommend",), ["--hosts", "all"]),
+        (("compare", "raw/none", "host"), ["--hosts", "all"]),
+    ):
+        status, said = printed.call(*verb, *asked)
+        assert status == 2
+        assert (
+            f"from several hosts: `vdisklab {shlex.join((*verb, '--hosts', 'all', *named))}`"
+            in said
+        )
+    assert printed.call("rank", "--pareto", "read/write", *named)[0] == 2
+    assert "vdisklab rank --pareto read/write --campaign c0000002" in printed.commands
+    printed.require_all_work(re.compile("was measured on another host"))
 
 
 _GUESTS = {"profile": "open-load", "load": 100}

@@ -114,14 +114,20 @@ def retyped(
     if Caller.of_process().command is None or verb not in sys.argv:
         return f"{NAME} {verb} {instead}".rstrip()
     typed = sys.argv[sys.argv.index(verb) + 1 :]
-    left = [
+    return shlex.join([NAME, verb, *without_options(typed, flags=flags, valued=valued)])
+
+
+def without_options(
+    typed: Sequence[str], *, flags: Collection[str] = (), valued: Collection[str] = ()
+) -> list[str]:
+    """The words of a command without these options; the `valued` ones have a value."""
+    return [
         word
         for before, word in pairwise(["", *typed])
         if before not in valued
         and word not in (*flags, *valued)
         and word.partition("=")[0] not in valued
     ]
-    return shlex.join([NAME, verb, *left])
 
 
 def _spelled(started: str, found: str | None, whole: str) -> tuple[str, str]:

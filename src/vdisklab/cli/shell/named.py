@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typer.core import TyperCommand
 
-from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root
+from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root, without_options
 from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
-from vdisklab.errors import PlanError, VdisklabError
+from vdisklab.errors import PlanError, SeparateCampaignsError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
@@ -43,6 +43,12 @@ ANSWERS = {
 """The verbs whose commands keep an option."""
 _OTHERWISE = {"--disk": {"record", "import"}, "--hosts": {"fleet"}}
 """The verbs whose option of that name says something else, such as which disk of a guest."""
+
+_OF_ONE_HOST = frozenset({"--pareto", "--published"})
+"""The options of verbs with --hosts that --hosts does not go with."""
+
+_TYPED = "vdisklab.typed"
+"""What the user typed after the verb, in the context of a command."""
 
 _TAGS = re.compile(r"</?span[^>\n]*>")
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
@@ -235,6 +241,17 @@ def _typed(ctx: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as in `Verb
 NOTHING_NAMED = Named()
 
 
+def _instead(ctx: Any, error: SeparateCampaignsError) -> str:  # noqa: ANN401 - as in `Verb`
+    """The user's command, with the campaigns of each answer instead of those that were named."""
+    typed = ctx.meta.get(_TYPED, ())
+    left = without_options(typed, valued=("--campaign", "--hosts", "--db"))
+    of_one_host = any(word.partition("=")[0] in _OF_ONE_HOST for word in left)
+    return error.ways(
+        shlex.join([*ctx.command_path.split(), *left]),
+        from_hosts="--hosts" in naming_options(ctx.info_name) and not of_one_host,
+    )
+
+
 class Verb(TyperCommand):
     """A verb whose errors name the database and campaigns that the user named."""
 
@@ -247,6 +264,7 @@ class Verb(TyperCommand):
             for flag in getattr(option, "opts", ())
             if flag.startswith("--")
         }
+        ctx.meta[_TYPED] = tuple(args)
         for word, after in pairwise(args):
             option = options.get(word)
             if option is not None and not getattr(option, "is_flag", True) and after in options:
@@ -270,6 +288,8 @@ class Verb(TyperCommand):
                 from vdisklab.answers.loading import free_name  # noqa: PLC0415 - for errors only
 
                 explained = free_name(error, db) or error
+            if isinstance(error, SeparateCampaignsError):
+                error.hint = _instead(ctx, error)
             named = Named.of(db, ctx.params.get("campaign"))
             named = replace(named, kept=tuple(_typed(ctx)))
             explained.args = (named.in_text(str(explained)),)
