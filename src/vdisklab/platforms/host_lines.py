@@ -1,9 +1,9 @@
 """Lines of scripts that change disks in ways that no configuration shows: the write cache that the
-kernel believes in, and disks that are added by QEMU's monitor.
+kernel believes in, and disks that are changed by QEMU's monitor.
 
 "write through" in queue/write_cache makes the kernel send no flushes to a disk, whatever cache the
-disk has (the kernel's Documentation/ABI/stable/sysfs-block; block/blk-flush.c). `drive_add` and
-`device_add` are QEMU's human commands, `blockdev-add` and `device_add` those of QMP.
+disk has (the kernel's Documentation/ABI/stable/sysfs-block; block/blk-flush.c). What adds a disk is
+read by `monitor_commands` and `virsh_attach`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,11 @@ _TOLD = re.compile(
     r"write through['\"]?[^\n#]{0,80}/sys/(?:class/)?block/(?P<name>[^/\s'\"]{1,60})"
     r"/queue/write_cache"
 )
-_ADDED = re.compile(r"\b(?P<verb>drive_add|blockdev-add)\b")
 _CHANGED = re.compile(r"\bblockdev-reopen\b|\breopen\s+[^\n]{0,80}?-[crow]\b")
 """QMP's command, and that of qemu-io, which QEMU's monitor has, too: `reopen -c unsafe`."""
 
-_ATTACHED = re.compile(
-    r"\bvirsh\b[^\n#]{0,200}\battach-disk\b"
-    r"|(?:^\s*|[;&|(]\s*|\b(?:sudo|then|do)\s+)virsh\b[^\n#]{0,200}\battach-device\b"
-)
 _LOSSY = re.compile(
     r"cache=unsafe|--cache[ =]['\"]?unsafe|-c\s+unsafe|no-flush['\"]?\s*[:=]\s*(?:true|on)\b"
-)
-_KINDS = (
-    (_ADDED, "added by QEMU's monitor"),
-    (_CHANGED, "changed by QEMU's monitor"),
-    (_ATTACHED, "added by virsh"),
 )
 _COMMENT = re.compile(r"^\s*#")
 _DEVICE = re.compile(
@@ -83,6 +73,24 @@ def _in_doubt(disk: ConfiguredDisk, told: Iterable[tuple[_HostLine, GuestText]])
     return disk
 
 
+def with_changes(
+    disks: Iterable[ConfiguredDisk], texts: Sequence[GuestText]
+) -> tuple[ConfiguredDisk, ...]:
+    """The disks. Those of a text that changes a disk by QEMU's monitor are in doubt."""
+    first = {text.origin: next(_lines(text, _CHANGED), None) for text in texts}
+    changed = {
+        origin: f"line {line.number} of {origin} changes a disk by QEMU's monitor"
+        for origin, line in first.items()
+        if line is not None
+    }
+    return tuple(
+        replace(disk, may_differ=changed[disk.origin])
+        if disk.origin in changed and not disk.may_differ
+        else disk
+        for disk in disks
+    )
+
+
 def notes_on(text: GuestText) -> Iterator[str]:
     """A sentence for each kind of these lines in a text."""
     told = [*_lines(text, _TOLD)]
@@ -93,15 +101,13 @@ def notes_on(text: GuestText) -> Iterator[str]:
             f"({_numbers(told)}), so it sends no flush. If the disk has such a cache, a power cut "
             "loses what a guest has flushed."
         )
-    for kind, said in _KINDS:
-        added = [*_lines(text, kind)]
-        if not added:
-            continue
-        lossy = [line for line in added if _LOSSY.search(line.text)]
+    changed = [*_lines(text, _CHANGED)]
+    if changed:
+        lossy = [line for line in changed if _LOSSY.search(line.text)]
         loss = f", and drops flushes with cache=unsafe ({_numbers(lossy)})" if lossy else ""
         yield (
-            f"{text.origin}: a disk that is {said} ({_numbers(added)}) is not read"
-            f"{loss}: while its guest runs, `vdisklab audit` on the host reads it."
+            f"{text.origin}: a disk that is changed by QEMU's monitor ({_numbers(changed)}) is not "
+            f"read{loss}: while its guest runs, `vdisklab audit` on the host reads it."
         )
 
 

@@ -1,5 +1,5 @@
-"""`qm create`, `qm set`, `qm template` and `qm clone` of Proxmox VE (qm(1)), also as `pvesh`: the
-lines of VMID.conf.
+"""`qm create`, `qm set`, `qm template`, `qm clone` and `qm disk` of Proxmox VE (qm(1)), the first
+four also as `pvesh`: the lines of VMID.conf.
 
 A clone has its template's lines, and volumes of its own: on those of a template that are files,
 unless it is a `--full` one (PVE::API2::Qemu: clone_vm).
@@ -13,17 +13,31 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.reading import GuestText, clone_of
+from vdisklab.platforms.reading import DisklessGuest, GuestText, UnreadDisk, clone_of
 from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.unknown_words import parts_of, unknown_in
 from vdisklab.platforms.where_set import only_line, set_in
 
 _COMMAND = re.compile(
-    r"\bqm\s+(?:create|set|clone|template)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
+    r"\bqm\s+(?:create|set|clone|template|disk|importdisk|move[_-]disk|unlink|importovf)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
 )
 _VERBS = ("create", "set", "clone", "template")
+_OF_DISK = {
+    "importdisk": "import", "move_disk": "move", "move-disk": "move", "unlink": "unlink",
+    "importovf": "importovf",
+}  # fmt: skip
+"""What `qm disk VERB` was called before Proxmox VE 7.1, and importovf (qm(1))."""
+
+_POSITIONS = {
+    "import": ("source", "storage"), "move": ("disk", "storage"), "unlink": (),
+    "importovf": ("source", "storage"),
+}  # fmt: skip
+"""The words of these behind the guest's number."""
 _OF_API = re.compile(r"/nodes/(?P<node>[\w-]+)/qemu(?:/(?P<vmid>[0-9]+)(?:/(?P<verb>\w+))?)?")
+_UNATTACHED = "unattached"
+"""The name of the storage of a volume that is attached to nothing, among a guest's settings."""
+
 _NEW = re.compile(r"^(?P<storage>[\w.-]+):(?P<size>[0-9]+(?:\.[0-9]+)?)(?=,|$)")
 _BY_VARIABLE = re.compile(r"\bcache=\$\{?([A-Za-z_]\w*)\}?")
 _DISK = re.compile(r"(?:scsi|virtio|sata|ide)[0-9]+")
@@ -55,6 +69,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
     doubts: dict[str, str] = {}
     places: dict[str, dict[str, str]] = {}
     made: set[str] = set()
+    unread: dict[str, list[UnreadDisk]] = {}
     for given in commands_of(text.text, text.files, text.first_line):
         command = _of_command(given)
         if command is None:
@@ -67,6 +82,9 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
             guests[vmid] = _cloned(command, guests.get(command.vmid, {}))
         elif command.verb == "template":
             guests.setdefault(vmid, {})["template"] = "1"
+        elif command.verb in _POSITIONS:
+            settings = guests.setdefault(vmid, {})
+            unread.setdefault(vmid, []).extend(_set_disk(settings, command, text.origin))
         else:
             _set(guests.setdefault(vmid, {}), command)
             slots = filter(_DISK.fullmatch, command.options)
@@ -76,15 +94,18 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         nodes[vmid] = command.node or nodes.get(vmid, "")
         doubts[vmid] = given.doubt or doubts.get(vmid) or doubts.get(clones.get(vmid, ""), "")
     for vmid, settings in guests.items():
+        unattached = settings.pop(_UNATTACHED, "")
         name, node = PurePath(vmid).name, nodes[vmid]
         within = f"nodes/{node}/qemu-server/" if node else ""
         conf = as_conf(settings, f"{text.origin}/{within}{name}.conf")
         guest = settings.get("name", name)
         diskless = clone_of(guest, clones[vmid]) if vmid in clones else None
+        if unattached:
+            diskless = _imported(guest, name, unattached)
         adds_to = "" if vmid in made or "scsihw" in settings else f"`qm set` in {text.origin}"
         yield replace(
             conf, diskless=diskless, doubt=doubts[vmid], changed_at=places.get(vmid, {}),
-            adds_to=adds_to,
+            adds_to=adds_to, unread=tuple(unread.get(vmid, ())),
         )  # fmt: skip
 
 
@@ -110,6 +131,43 @@ def _set(settings: dict[str, str], command: _GuestCommand) -> None:
         settings[key] = with_volume(command.vmid, key, _without_unknown(key, value))
     for gone in re.split("[ ,;]+", settings.pop("delete", "")):
         settings.pop(gone, None)
+
+
+def _set_disk(
+    settings: dict[str, str], command: _GuestCommand, origin: str
+) -> Iterator[UnreadDisk]:
+    """Does what `qm disk` and `qm importovf` do; a disk whose settings the text does not have gets
+    a row. An imported volume is attached to nothing unless the command names a slot for it."""
+    options, vmid = command.options, command.vmid
+    storage, form = options.get("storage", "?"), options.get("format", "")
+    volume = f"{storage}:0{f',format={form}' if form else ''}"
+    shown = f"run `qm config {vmid} > {vmid}.conf` on its node and name {vmid}.conf"
+    if command.verb == "unlink":
+        for slot in re.split("[ ,;]+", options.get("idlist", "")):
+            settings.pop(slot, None)
+    elif command.verb == "importovf":
+        why = f"the disks of {options.get('source', '?')[:200]} are on storage {storage}: {shown}"
+        yield UnreadDisk("", "?", why)
+    elif command.verb == "import":
+        slot = options.get("target-disk", _UNATTACHED)
+        settings[slot] = with_volume(vmid, slot, volume) if slot != _UNATTACHED else storage
+    else:
+        slot = options.get("disk", "?")
+        if slot in settings:
+            rest = re.sub(r"(^|,)format=\w+", "", settings[slot].partition(",")[2]).lstrip(",")
+            settings[slot] = with_volume(vmid, slot, ",".join(filter(None, (volume, rest))))
+        elif _DISK.fullmatch(slot) or not slot.isalnum():
+            where = f"`qm disk move` in {origin} moves it to storage {storage}"
+            yield UnreadDisk("", slot, f"{where}, and its settings are not there: {shown}")
+
+
+def _imported(guest: str, vmid: str, storage: str) -> DisklessGuest:
+    """A guest of which the text only says that a volume is imported for it."""
+    return DisklessGuest(
+        guest,
+        f"`qm disk import` makes a volume on {storage}, which is attached to nothing",
+        f"`qm config {vmid}` prints it as unused0, and `qm set {vmid} --scsi0 VOLUME` attaches it",
+    )
 
 
 def _without_unknown(key: str, value: str) -> str:
@@ -167,8 +225,11 @@ def _of_command(command: ShellCommand) -> _GuestCommand | None:
         return None
     for number, name in enumerate(names[:8]):
         verb, *rest = argv[number + 1 :] or [""]
-        if name == "qm" and verb in _VERBS and rest:
-            return _of_qm(verb, rest)
+        if name == "qm" and rest:
+            of_disk = rest[0] if verb == "disk" else _OF_DISK.get(verb, "")
+            if of_disk in _POSITIONS:
+                return _of_disk(of_disk, rest[1:] if verb == "disk" else rest)
+            return _of_qm(verb, rest) if verb in _VERBS else None
         if name == "pvesh" and verb in ("create", "set") and "/qemu" in "".join(rest[:1]):
             options = dict(_options(rest[1:]))
             place = _OF_API.search(rest[0])
@@ -186,6 +247,15 @@ def _of_qm(verb: str, rest: Sequence[str]) -> _GuestCommand:
     if verb == "clone" and given:
         return _GuestCommand(verb, vmid, {"newid": given[0], **_options(given[1:])})
     return _GuestCommand(verb, vmid, _options(given))
+
+
+def _of_disk(verb: str, rest: Sequence[str]) -> _GuestCommand | None:
+    """`qm disk VERB VMID …`, whose words may also be behind its options."""
+    if not rest:
+        return None
+    names = _POSITIONS[verb]
+    given = dict(zip(names, rest[1:], strict=False))
+    return _GuestCommand(verb, rest[0], {**given, **_options(rest[1 + len(names) :])})
 
 
 def _options(argv: Sequence[str]) -> Mapping[str, str]:

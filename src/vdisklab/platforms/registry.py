@@ -189,7 +189,8 @@ def _with_host(
 ) -> Iterable[ConfiguredDisk]:
     """The disks, each with what these texts say that it loses below QEMU."""
     below = with_servers(with_pools(disks, texts), texts, named)
-    return host_lines.with_told_caches(host_mounts.with_mounts(below, named), named)
+    below = host_lines.with_told_caches(host_mounts.with_mounts(below, named), named)
+    return host_lines.with_changes(below, named)
 
 
 _WITHOUT_GUEST = (
