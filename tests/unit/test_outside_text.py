@@ -78,7 +78,7 @@ PARSERS = {
 
 BOUNDED = {"_expand", "_with_item", "fill", "_flat", "_mappings", "commands",
            "_put_values", "put", "_rewritten",
-           "_filled", "_interpolated"}  # fmt: skip
+           "_filled", "filled", "_interpolated"}  # fmt: skip
 """Functions that call themselves on values whose depth their reader has limited."""
 
 

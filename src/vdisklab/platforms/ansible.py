@@ -42,7 +42,8 @@ _DEEPEST, _LONGEST = 4, 4096
 """How often a variable may stand for another, and how long a value may become."""
 
 
-def _recognises(text: GuestText) -> bool:
+def has_module(text: GuestText) -> bool:
+    """True for a text with a task of these modules."""
     return _MODULE.search(text.text) is not None
 
 
@@ -98,8 +99,18 @@ Variables = Mapping[str, Any]
 
 
 def _modules(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The modules in plays, blocks and roles, in the order of the text, one for each item of a
-    loop, with the variables of the text filled in."""
+    """The modules of Proxmox VE, with the variables of the text filled in."""
+    for name, task, variables in tasks_of(documents, re.compile(r"proxmox_(?:kvm|disk)")):
+        given = tree(task, name)
+        if given and not is_deep(given):
+            yield name.rpartition("_")[2], filled(given, variables)
+
+
+def tasks_of(
+    documents: list[Any], module: re.Pattern[str]
+) -> Iterator[tuple[str, Mapping[str, Any], Variables]]:
+    """The tasks with a module of such a name in plays, blocks and roles, in the order of the text,
+    with its key, once for each item of a loop, and the variables that they have."""
     rest: list[tuple[Any, Variables]] = [(each, {}) for each in reversed(documents)]
     seen = 0
     while rest and seen < _MOST_VALUES:
@@ -112,11 +123,11 @@ def _modules(documents: list[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 variables = {**variables, **given}
                 seen += len(variables)
             for key, inner in value.items():
-                match = re.fullmatch(r"(?:[\w.]+\.)?proxmox_(kvm|disk)", str(key))
-                if match and isinstance(inner, dict) and not is_deep(inner):
-                    for items in _loops(value, variables):
-                        seen += len(inner) + len(variables)
-                        yield match[1], _filled(inner, items)
+                if module.fullmatch(str(key).rpartition(".")[2]) is None:
+                    continue
+                for items in _loops(value, variables):
+                    seen += len(variables) + (len(inner) if isinstance(inner, dict) else 1)
+                    yield str(key), value, items
             inside = [each for each in value.values() if isinstance(each, dict | list)]
         rest += [(each, variables) for each in reversed(inside)]
 
@@ -159,12 +170,11 @@ def _given(match: re.Match[str], variables: Variables) -> Any:  # noqa: ANN401 -
     return default if is_number else _PLAIN.get(default, _value(default, variables))
 
 
-def _filled(value: Any, variables: Variables) -> Any:  # noqa: ANN401
+def filled(value: Any, variables: Variables) -> Any:  # noqa: ANN401
     """The value with the values of these variables in place of their names."""
     if isinstance(value, dict):
         pairs = (
-            (str(_filled(key, variables)), _filled(inner, variables))
-            for key, inner in value.items()
+            (str(filled(key, variables)), filled(inner, variables)) for key, inner in value.items()
         )
         return {key: inner for key, inner in pairs if inner is not _OMIT}
     for _ in range(_DEEPEST):
@@ -242,4 +252,4 @@ def _word(key: str, value: object) -> str:
     return str(value)
 
 
-FORM = TextForm(recognises=_recognises, rewritten=_rewritten, changed_in="Ansible")
+FORM = TextForm(recognises=has_module, rewritten=_rewritten, changed_in="Ansible")

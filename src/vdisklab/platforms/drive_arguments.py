@@ -40,11 +40,16 @@ _ALONE = re.compile(
 
 _OPTION = re.compile("--?[a-z]")
 _SHELL = re.compile(r"[;&|<>]|[0-9]?>+.*|&&|\|\|")
+_OF_CALLER = re.compile(r"\$[@*]|\$\{[@*].*")
 _UNKNOWN_WORD = re.compile(r"[$`]|\{\{")
 
 UNKNOWN = "$"
 """The key of the words in a list of options that may be further options."""
 
+
+CHANGES_OTHERS = "may change the others (-snapshot, -global)"
+CHANGES_IT = "may change it (-snapshot, -global)"
+"""What unknown arguments may do to the disks of a guest, as the end of a clause."""
 
 MOST_CHANGES = 250
 """Options -set and -global of one guest: each may change each of its disks."""
@@ -237,10 +242,13 @@ def arguments_of(argv: Sequence[str], program: str = "") -> Arguments:
 
 
 def _doubt(options: Iterable[tuple[str, str]]) -> str:
-    """Why -set and -global may change any disk; empty if they change those that they name."""
+    """Why -set and -global, or what a shell puts in place of a word, may change any disk; empty if
+    they change those that they name. A script's own arguments are none as a rule."""
     for flag, value in options:
         if flag in ("set", "global") and is_replaced(value.partition("=")[0]):
             return f"-{flag} {value[:_SHOWN]} may change it, whose words are not known"
+        if not flag and _UNKNOWN_WORD.match(value) and not _OF_CALLER.fullmatch(value):
+            return f"what stands for {value[:_SHOWN]} {CHANGES_IT}"
     return ""
 
 
@@ -288,7 +296,7 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
         elif is_replaced(flag):
             yield f"a shell puts an option in place of -{flag}, which may describe a disk"
         elif flag in _WHOLE_WORDS and _UNKNOWN_WORD.match(value):
-            more = "" if flag else ", and may change the others (-snapshot, -global)"
+            more = "" if flag else f", and {CHANGES_OTHERS}"
             yield f"a shell puts arguments in place of {value}, which may describe a disk{more}"
         elif " " in flag:
             yield f"QEMU does not know the one argument '-{flag}', which may describe a disk"

@@ -25,7 +25,13 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
-from vdisklab.platforms.drive_arguments import keyed_settings, options_of, split_arguments
+from vdisklab.platforms.drive_arguments import (
+    CHANGES_IT,
+    CHANGES_OTHERS,
+    keyed_settings,
+    options_of,
+    split_arguments,
+)
 from vdisklab.platforms.guest_edge import ReadDisks, read_apart, read_each
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
@@ -213,7 +219,7 @@ def _disks_of_command(
     disks = read_command(command.argv[start:], name, served)
     if_set = command.if_set
     others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else ()
-    doubts = _Environment(others, if_set) if if_set else None
+    doubts = _Environment(disks, others, if_set) if if_set else None
     unlocked = {name for each in command.argv if _UNLOCKED.search(each) for name in _files_in(each)}
     for read in disks:
         disk = read if command.in_function else _of_script(read)
@@ -249,15 +255,26 @@ def _files_in(argument: str) -> list[str]:
 
 @dataclass
 class _Environment:
-    """What the environment may change: `others` are a guest's disks by `if_set`, its words with the
-    environment's variables as they are spelled."""
+    """What the environment may change of a guest's `disks`: `others` are its disks by `if_set`, its
+    words with the environment's variables as they are spelled."""
 
+    disks: Sequence[ConfiguredDisk]
     others: Sequence[ConfiguredDisk]
     if_set: Sequence[str]
 
     @cached_property
-    def _by_target(self) -> Mapping[str, ConfiguredDisk]:
-        return {other.target: other for other in self.others}
+    def _are_alike(self) -> bool:
+        """True if both have disks of the same names: QEMU counts those without, and an unreadable
+        one shifts the others."""
+        return {disk.target for disk in self.disks} == {other.target for other in self.others}
+
+    def _same(self, disk: ConfiguredDisk) -> ConfiguredDisk | None:
+        """The disk among the others; by its file where the names are not alike."""
+        if self._are_alike:
+            return next(other for other in self.others if other.target == disk.target)
+        return next(
+            (other for other in self.others if other.source == disk.source and other.source), None
+        )
 
     @cached_property
     def _unread(self) -> Mapping[str, str]:
@@ -270,12 +287,19 @@ class _Environment:
     def _of_any(self) -> str:
         return _by_environment(" ".join(self.if_set))
 
+    @cached_property
+    def _of_further(self) -> str:
+        """Why the environment may change every disk: it may give further arguments (-snapshot)."""
+        problems = (other.problem or "" for other in self.others)
+        return next((_by_environment(each) for each in problems if CHANGES_OTHERS in each), "")
+
     def of(self, disk: ConfiguredDisk) -> str:
         """Why it may give a disk other settings than another file; empty if it cannot."""
-        same = self._by_target.get(disk.target)
+        same = self._same(disk)
         if same is None:
-            unread = self._unread.get(disk.target)
-            return self._of_any if unread is None else _by_environment(unread)
+            unread = self._unread.get(disk.target, "")
+            names_it = _WITH_DEFAULT.search(unread) is not None
+            return _by_environment(unread) if names_it else self._of_any
         settings, set_so = (
             (
                 each.path,
@@ -284,11 +308,11 @@ class _Environment:
                 each.ignored_errors,
                 each.transient,
                 each.probed,
-                each.may_differ,
+                "" if CHANGES_IT in each.may_differ else each.may_differ,
             )
             for each in (disk, same)
         )
-        return "" if settings == set_so else self._of_any
+        return self._of_further if settings == set_so else self._of_any
 
 
 def _by_environment(spelled: str) -> str:

@@ -357,12 +357,14 @@ class _Reader:
     ) -> Iterator[RawCommand]:
         self.in_order += 1
         each = self._values_of_loop(values)
+        opened = self._open(lambda: tuple(word for part in values for word in self.expand(part)))
+        spelled = (" ".join(opened),) if opened else ()
         self.open_calls.append(_OpenCall(is_loop=True))
         for value in each:
             self.turns -= 1 + len(body)
             if self.turns < 0:
                 break
-            self._give(name, ((value,),), ())
+            self._give(name, ((value,),), spelled)
             self.settled.add(name)
             yield from body
         self._leave(may_hold=any(map(is_unknown, each)))  # which may be none
@@ -829,7 +831,11 @@ class _Reader:
         for match in _PIECE.finditer(raw):
             if match["name"] is not None:
                 parts = self._value(match["name"], quoted=False)
-                pieces = [part for value in parts for part in value.split()]
+                pieces = [
+                    part
+                    for value in parts
+                    for part in ([value] if self.opened and "${" in value else value.split())
+                ]
                 if match["name"].startswith("$(") or not self._knows(match["name"]):
                     pieces = list(parts)
             elif match["double"] is not None:
@@ -925,7 +931,7 @@ class _Reader:
 
 def is_unknown(word: str) -> bool:
     """True for a word of which a part is not known."""
-    return "$" in word or "`" in word
+    return "$" in word or "`" in word or "{{" in word
 
 
 def _names_read(after: Sequence[str]) -> Iterator[str]:

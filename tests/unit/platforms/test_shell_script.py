@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import time
@@ -901,3 +902,52 @@ def test_a_doubt_names_the_line_of_the_file() -> None:
     for text, line in ((unit, 2), (paste, 5)):
         (disk,) = read_guests([GuestText(text, "vm.txt")])
         assert disk.may_differ.startswith(f"line {line} r"), disk.may_differ
+
+
+BOTH = "-drive file=/a.raw,format=raw,if=virtio,cache=none -drive file=/b.raw,format=raw,if={},{}"
+
+
+@pytest.mark.parametrize(
+    ("before", "arguments", "doubted"),
+    [
+        # The first drive is unreadable without the default, so the second has another name.
+        ("D=${D:-file=/a.raw,format=raw,if=virtio,cache=none}",
+         "-drive $D -drive file=/b.raw,format=raw,if=virtio,cache=none", "a"),
+        ("B=${B:-virtio}", BOTH.format("$B", "cache=none"), "b"),
+        ("O=${O:-cache=none}", BOTH.format("virtio", "$O"), "b"),
+        ("E=${E:-}", BOTH.format("virtio", "cache=none") + " $E", "ab"),
+        ("", BOTH.format("virtio", "cache=none") + " ${E:-}", "ab"),
+        ('[ -z "$E" ] && E="-m 512"', BOTH.format("virtio", "cache=none") + " $E", "ab"),
+        ("D=${D:-" + BOTH.format("virtio", "cache=none") + "}", "$D", "ab"),
+        ("", BOTH.format("virtio", "cache=none") + " -m ${M:-512}", ""),
+    ],
+)  # fmt: skip
+def test_the_environment_puts_each_disk_in_doubt_that_it_may_change(
+    before: str, arguments: str, doubted: str
+) -> None:
+    disks = read(f"{before}\nqemu-system-x86_64 -name g {arguments}\n")
+    assert [(disk.source or "")[1] for disk in disks if disk.path] == ["a", "b"]
+    found = "".join((disk.source or "")[1] for disk in disks if disk.may_differ)
+    assert found == doubted
+    assert all(
+        re.match(r"the environment may set [A-Z]\b", disk.may_differ)
+        for disk in disks
+        if disk.may_differ
+    )
+
+
+def test_further_arguments_that_are_not_known_leave_each_disk_in_doubt() -> None:
+    text = f"qemu-system-x86_64 -name g {BOTH.format('virtio', 'cache=none')} "
+    *disks, further = read(f"{text} $MORE\n")
+    assert {disk.may_differ for disk in disks} == {
+        "what stands for $MORE may change it (-snapshot, -global)"
+    }  # fmt: skip
+    assert "may change the others" in (further.problem or "")
+    # A script is started without arguments as a rule, and these have a row.
+    assert [disk.may_differ for disk in read(f'{text} "$@"\n')] == ["", "", ""]
+
+
+def test_a_loop_over_what_the_environment_may_set_is_in_doubt() -> None:
+    disks = read(f"for C in ${{MODES:-none writeback}}; do\n{CACHED}\ndone\n")
+    assert [str(disk.path) for disk in disks] == ["raw/none", "raw/writeback"]
+    assert all("MODES (none writeback)" in disk.may_differ for disk in disks)
