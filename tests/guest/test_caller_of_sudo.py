@@ -25,9 +25,10 @@ def shared_state(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(lab.state))
 
 
-# A guest takes 10 s of CPU. At its boot QEMU opens the image by the same name as a plugged one, and
-# each commit lets a daemon open both kinds of names (tests/host/test_caller_of_sudo).
-@pytest.mark.parametrize("path", [HOT_PLUGGED, pytest.param(AT_BOOT, marks=pytest.mark.nightly)])
+# A guest takes 10 s of CPU. Each commit lets QEMU's storage daemon open images by the same names
+# (tests/host/test_caller_of_sudo).
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", [HOT_PLUGGED, AT_BOOT])
 def test_guests_go_on_with_the_right_images(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:

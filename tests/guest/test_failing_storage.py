@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.failing_verdicts import (
+    STORAGE_CONTROLS,
     ControlledGuest,
+    StorageControl,
     judge_storage_failures,
     run_storage_controls,
 )
@@ -35,8 +38,23 @@ pytestmark = [pytest.mark.guest, pytest.mark.host]
 FULL = "qcow2:preallocation=off/none/scsi:werror=enospc"
 
 
+class TwoControls(ControlledGuest):
+    """With one control that must lose, and one that must not."""
+
+    @property
+    def controls(self) -> Sequence[StorageControl]:
+        lost = next(each for each in STORAGE_CONTROLS if each.must_lose)
+        return (lost, next(each for each in STORAGE_CONTROLS if "stop" in each.policy.values()))
+
+
+# All seven take 15 s of CPU.
+@pytest.mark.parametrize(
+    "guest",
+    [TwoControls(), pytest.param(ControlledGuest(), marks=pytest.mark.nightly)],
+    ids=["two", "all"],
+)
 def test_controls_come_out_as_known_and_a_full_disk_pauses_a_database(
-    cache: Path, tmp_path: Path
+    guest: ControlledGuest, cache: Path, tmp_path: Path
 ) -> None:
     """One guest for all: ignored errors lose, stopped guests lose nothing, ext4 aborts."""
     host = LocalHost()
@@ -51,7 +69,7 @@ def test_controls_come_out_as_known_and_a_full_disk_pauses_a_database(
             stops_are_errors=False,
         ) as session.guests,
     ):
-        results = list(run_storage_controls(session, [ControlledGuest()], silent))
+        results = list(run_storage_controls(session, [guest], silent))
         settings = QuestionSettings(sampling=Sampling(states=1))
         question = Question(
             parse_path(FULL), ClientKind.SQLITE_WAL, settings, AccessKind.GUEST,
@@ -60,7 +78,7 @@ def test_controls_come_out_as_known_and_a_full_disk_pauses_a_database(
         (found,) = judge_storage_failures(
             session, [question], collect_facts(host), tmp_path / "kept", silent
         )
-    assert [result.passed for result in results] == [True] * len(ControlledGuest().controls)
+    assert [result.passed for result in results] == [True] * len(guest.controls)
     assert (found.failure, found.survives) == (None, True)
     assert found.outcomes == {"paused and complete": 1}
     assert found.observed["qemu.werror"] == "enospc"

@@ -41,14 +41,18 @@ GUEST = GuestPlan(cpus=1, memory_bytes=512 * MIB, accelerator=Accelerator.TCG)
 
 
 @pytest.fixture(scope="module")
-def session(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSession]:
+def session(
+    cache: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[PowerCutSession]:
+    """The guests have a cluster of PostgreSQL, which takes 5 s to make, if a test wants it."""
+    asked = any("postgresql" in item.name for item in request.session.items)
     work = tmp_path_factory.mktemp("lab")
     host = LocalHost()
     with open_ledger() as ledger, open_session(host, ledger, work, workers=1) as opened:
         around = GuestContext(host, ledger, cache, silent)
         buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE, Bus.P9, Bus.VIRTIOFS})
         carried: tuple[CarriedDisk, ...] = ()
-        if HAS_POSTGRESQL:
+        if HAS_POSTGRESQL and asked:
             cluster = kept_or_made(opened.site, cache / "data", CLUSTER)
             carried = (CarriedDisk(CLUSTER.name, cluster.disk),)
         with open_guests(around, GUEST, buses, opened.site, carried) as opened.guests:
@@ -108,9 +112,10 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
     ("number", "states"),
     [
         # A server in an emulated guest takes 10 s. Each commit shows that the judge sees a lost
-        # log (test_postgresql_judge), and that other clients in this guest lose.
+        # log, and a whole one (test_postgresql_judge), and that other clients in this guest lose,
+        # or do not.
         pytest.param(0, 4, id="fsync=off", marks=pytest.mark.nightly),
-        pytest.param(2, 2, id="honest"),
+        pytest.param(2, 2, id="honest", marks=pytest.mark.nightly),
     ],
 )
 def test_postgresql_loses_without_fsync_and_keeps_all_on_an_honest_path(
@@ -139,6 +144,9 @@ def test_a_write_with_fua_on_nvme_is_durable_only_if_qemu_syncs_it(
     assert found.survives is (found.flushes >= found.acknowledged)
 
 
+# A guest with an IDE disk is another boot, 8 s. Each commit asks the same of a virtio disk, above,
+# and boots from an IDE disk (test_systems).
+@pytest.mark.nightly
 def test_an_ide_drive_without_its_write_cache_keeps_all(
     session: PowerCutSession, tmp_path: Path
 ) -> None:
@@ -148,12 +156,12 @@ def test_an_ide_drive_without_its_write_cache_keeps_all(
     assert found.observed["qemu.write_cache"] == "off"
 
 
+# A guest with a directory is another boot, 8 s. Each commit measures a directory (test_shares), and
+# asks the same of a database on a disk, below.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("path", "survives"),
-    [
-        pytest.param("ext4/9p", True, marks=pytest.mark.nightly),
-        ("ext4:barrier=off/virtiofs:cache=none", False),
-    ],
+    [("ext4/9p", True), ("ext4:barrier=off/virtiofs:cache=none", False)],
 )
 def test_a_database_in_a_directory_survives_unless_its_host_drops_flushes(
     session: PowerCutSession, path: str, survives: bool, tmp_path: Path

@@ -26,8 +26,7 @@ def measured(lab: Lab, path: str) -> Run:
     return run
 
 
-# A commit measures a directory on virtiofs, and judges a database there (test_guest_cut); a guest
-# for 9p takes 10 s of CPU.
+# A commit measures a directory on virtiofs; a guest for 9p takes 10 s of CPU.
 @pytest.mark.parametrize("path", [VIRTIOFS, pytest.param(NINE_P, marks=pytest.mark.nightly)])
 def test_files_are_written_and_every_setting_is_read_back(lab: Lab, path: str) -> None:
     run = measured(lab, path)

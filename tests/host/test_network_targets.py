@@ -144,7 +144,22 @@ def image_on(
             yield made
 
 
-@pytest.mark.parametrize("form", [ImageFormat.RAW, ImageFormat.QCOW2])
+SERVERS_OF_A_COMMIT = pytest.mark.parametrize(
+    "place",
+    [
+        "nbd",
+        "nfs",
+        # 1 to 2 s each to start; a commit ends both, and uses them in a guest.
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("iscsi", "ssh")),
+    ],
+    indirect=True,
+)
+
+
+# A second for each server; raw files are written to each in a guest (tests/guest).
+@pytest.mark.parametrize(
+    "form", [pytest.param(ImageFormat.RAW, marks=pytest.mark.nightly), ImageFormat.QCOW2]
+)
 def test_an_image_is_written_and_removed(place: Place, tmp_path: Path, form: ImageFormat) -> None:
     with image_on(place, tmp_path / "work", form) as image:
         assert place.stored().count(b"vdisklab") >= SIZE // 8
@@ -181,6 +196,7 @@ def require_opens(place: Place) -> None:
     assert "disk0-dev" in done.stdout
 
 
+@pytest.mark.nightly  # 6 s; each commit measures an RBD image in a guest (tests/guest)
 def test_ceph(tmp_path: Path) -> None:
     with ceph(tmp_path, keys=True) as server:
         environment = server.environment
@@ -378,7 +394,7 @@ def test_a_copied_secret_stays_until_its_disk_is_empty(
     assert list((tmp_path / "work").glob("vdisklab-*")) == []
 
 
-@pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
+@SERVERS_OF_A_COMMIT
 def test_a_server_that_never_comes_back_is_forgotten(place: Place, tmp_path: Path) -> None:
     with (
         pytest.raises(DirtyHostError),
@@ -479,7 +495,7 @@ def try_out(place: Place, work: Path) -> None:
         require_answer(site, backing.targets[0], backing)
 
 
-@pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
+@SERVERS_OF_A_COMMIT
 def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
     target = parse_target(f"t={place.url}")
     holds_files = target.kind is not None and target.kind.facts.holds_files

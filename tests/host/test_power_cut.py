@@ -37,7 +37,7 @@ pytestmark = pytest.mark.host
 HOST = collect_facts(LocalHost())
 
 QUICK = QuestionSettings(
-    writes=24, post_recovery_states=2, sampling=Sampling(states=40, exhaustive_up_to=4)
+    writes=24, post_recovery_states=2, sampling=Sampling(states=24, exhaustive_up_to=4)
 )
 
 

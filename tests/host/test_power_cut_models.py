@@ -65,7 +65,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSessio
 def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
     path: str, kept: dict[str, bool], session: PowerCutSession, tmp_path: Path
 ) -> None:
-    settings = QuestionSettings(writes=16, post_recovery_states=1, sampling=Sampling(states=40))
+    settings = QuestionSettings(writes=16, post_recovery_states=1, sampling=Sampling(states=20))
     questions = [
         Question(parse_path(path), ClientKind.NEVER, settings, model=FailureModel(model))
         for model in ("power", *kept)
@@ -148,19 +148,20 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
 def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read(
     row: OperationKind, session: PowerCutSession
 ) -> None:
-    sound, wrong_image = run_controls(session, silent, controls_of([], [DiskOperation(row)]))
-    assert (sound.losses, sound.states) == (0, 40)
+    controls = [replace(each, states=15) for each in controls_of([], [DiskOperation(row)])]
+    sound, wrong_image = run_controls(session, silent, controls)
+    assert (sound.losses, sound.states) == (0, 15)
     assert wrong_image.losses > 0
 
 
 def test_a_snapshot_of_a_raw_image_is_judged_as_qcow2_above_raw(session: PowerCutSession) -> None:
     order = parse_operation("snapshot")
     on_raw = [
-        replace(control, spec=replace(control.spec, path=parse_path("ext4/raw/none")))
+        replace(control, states=15, spec=replace(control.spec, path=parse_path("ext4/raw/none")))
         for control in controls_of([], [order])
     ]
     sound, wrong_image = run_controls(session, silent, on_raw)
-    assert (sound.losses, sound.states) == (0, 40)
+    assert (sound.losses, sound.states) == (0, 15)
     assert wrong_image.losses > 0
 
 

@@ -168,7 +168,10 @@ def test_a_state_that_another_mount_namespace_holds_is_named(
     assert is_held_elsewhere(caught.value)
 
 
-@pytest.mark.parametrize(("path", "survives"), [(THIN, True), (UNSAFE, False)])
+# 2 s each; that what is lost is still seen is the stricter question.
+@pytest.mark.parametrize(
+    ("path", "survives"), [pytest.param(THIN, True, marks=pytest.mark.nightly), (UNSAFE, False)]
+)
 def test_a_question_that_another_mount_namespace_disturbed_is_asked_again(
     path: DiskPath,
     survives: bool,

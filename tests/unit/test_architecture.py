@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -115,6 +115,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), path)
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file: several tests look at each, and to walk to them takes a second."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def stage_of(module: str) -> str:
     return module.split(".", maxsplit=1)[0]
 
@@ -128,7 +134,7 @@ def imports_of(path: Path) -> tuple[str, ...]:
 def _imported(path: Path) -> Iterator[str]:
     module = name_of(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -211,10 +217,10 @@ def test_every_module_has_a_subject() -> None:
     assert [name for name in names if NO_SUBJECT & set(name.split("."))] == []
 
 
-def given_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def given_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
     """Each name that a file gives to a variable, parameter, field, function, class or import, and
     its line."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name, node.lineno
@@ -228,13 +234,13 @@ def given_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
-def says_nothing(tree: ast.AST) -> list[str]:
-    return [f"{line}: {name}" for name, line in given_names(tree) if name in SAYS_NOTHING]
+def says_nothing(nodes: Iterable[ast.AST]) -> list[str]:
+    return [f"{line}: {name}" for name, line in given_names(nodes) if name in SAYS_NOTHING]
 
 
 @pytest.mark.parametrize("directory", ["src", "tests", "bench"])
 def test_names_say_what_they_name(directory: str) -> None:
-    found = {path: says_nothing(tree_of(path)) for path in (ROOT / directory).rglob("*.py")}
+    found = {path: says_nothing(nodes_of(path)) for path in (ROOT / directory).rglob("*.py")}
     assert {str(path): lines for path, lines in found.items() if lines} == {}
 
 
@@ -256,7 +262,7 @@ def test_names_say_what_they_name(directory: str) -> None:
     ],
 )
 def test_a_name_that_says_nothing_is_found_wherever_it_is_given(text: str) -> None:
-    assert len(says_nothing(ast.parse(text))) == 1
+    assert len(says_nothing(ast.walk(ast.parse(text)))) == 1
 
 
 def test_the_design_names_the_rooms_that_are_there() -> None:
@@ -309,7 +315,7 @@ def test_no_text_with_values_is_formatted_again() -> None:
     found = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         for path in MODULES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if is_template_with_values(node)
     ]
     assert found == []
@@ -329,7 +335,7 @@ def test_files_of_the_package_are_read_in_any_locale() -> None:
     found = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         for path in MODULES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if reads_own_file_by_locale(node)
     ]
     assert found == []
@@ -360,7 +366,7 @@ def test_deadlines_are_longer_on_a_slow_machine() -> None:
         f"{room}/{file.name}:{getattr(node, 'lineno', 0)}"
         for room in ROOMS_THAT_WAIT
         for file in (SOURCE / room).rglob("*.py")
-        for node in ast.walk(tree_of(file))
+        for node in nodes_of(file)
         if has_wrong_deadline(node)
     ]
     assert found == []

@@ -1,6 +1,7 @@
 """Short forms of bench/fuzz.py and bench/damaged_values.py: no input ends in a traceback.
 
-Every commit tries a twentieth of what the nightly run tries: more inputs find rarer faults.
+Every commit tries a hundredth or a twentieth of what the nightly run tries: more inputs find rarer
+faults.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 FUZZ = BENCH / "fuzz.py"
 
 
-@pytest.mark.parametrize("inputs", [300, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("inputs", [100, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_damaged_inputs_are_read_or_refused(inputs: int) -> None:
     """bench/results/fuzz.json records a long run."""
     command = [sys.executable, str(FUZZ), "--inputs", str(inputs), "--limit", "5"]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from .test_architecture import nodes_of
+
 SOURCE = Path(__file__).parents[2] / "src" / "vdisklab"
 MODULES = sorted(SOURCE.rglob("*.py"))
 READERS = sorted(
@@ -87,7 +89,7 @@ def name_of(path: Path) -> str:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef):
             yield node
 
@@ -169,7 +171,7 @@ def test_no_method_guesses_what_int_accepts() -> None:
     used = [
         f"{name_of(path)}:{node.lineno}: {node.attr}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute) and node.attr in DIGITS
     ]
     assert used == [], "use units.whole_number"
@@ -191,7 +193,7 @@ def test_patterns_find_ascii_digits(path: Path) -> None:
     """A `\\d` also finds the digits of other scripts, which the code after it does not expect."""
     texts = [
         node.value
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     assert [text for text in texts if r"\d" in text] == []

@@ -417,8 +417,12 @@ _GUESTS = {"profile": "open-load", "load": 100}
     ("plan", "instead"),
     [
         (_GUESTS, {"raw": "raw", "none": "none/virtio:guests=2"}),
-        ({**_GUESTS, "profile": "quiet-db", "neighbour": "bulk-write", "load": None},
-         {"none": "none/virtio:guests=2", "directsync": "directsync/virtio:guests=3"}),
+        # 3 s, and its commands are those of density with one option more.
+        pytest.param(
+            {**_GUESTS, "profile": "quiet-db", "neighbour": "bulk-write", "load": None},
+            {"none": "none/virtio:guests=2", "directsync": "directsync/virtio:guests=3"},
+            marks=pytest.mark.nightly,
+        ),
         ({"devices": ["/dev/sdz"]},
          {"raw": "ext4/raw", "qcow2": "ext4/qcow2", "ext4/raw/none": "none"}),
         # 3 s each, and little else than above.

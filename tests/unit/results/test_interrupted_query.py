@@ -32,7 +32,10 @@ def has_open(pid: int, file: Path) -> bool:
     return file in links
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+# The same handler has both; 1 s each.
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT]
+)
 def test_an_endless_view_does_not_keep_a_verb_from_ending(
     number: signal.Signals, tmp_path: Path
 ) -> None:

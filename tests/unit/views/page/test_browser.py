@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    sync_playwright,
+)
 
 from tests.conftest import in_ci
 from tests.unit.stored import stored
@@ -60,16 +68,40 @@ class Watched:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
+    def goto(self, file: Path) -> None:
+        self.page.on("console", self._said)
+        self.page.on("pageerror", self._failed)
+        self.page.on("dialog", self._asked)
+        self.page.on("request", self._requested)
+        self.page.goto(file.as_uri())
 
-def watch(browser: Browser, file: Path) -> Watched:
-    seen = Watched(browser.new_page())
-    page = seen.page
-    page.on("console", lambda message: seen.complaints.append(message.text))
-    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: seen.complaints.append(dialog.message))
-    page.on("request", lambda request: seen.requests.append(request.url))
-    page.goto(file.as_uri())
-    return seen
+    def leave(self) -> None:
+        """Ends the watch, and leaves the page as a new one would be."""
+        self.page.remove_listener("console", self._said)
+        self.page.remove_listener("pageerror", self._failed)
+        self.page.remove_listener("dialog", self._asked)
+        self.page.remove_listener("request", self._requested)
+        self.page.goto("about:blank")
+        self.page.set_viewport_size({"width": 1280, "height": 720})
+        self.page.emulate_media(media="null", color_scheme="null")
+
+    def _said(self, message: ConsoleMessage) -> None:
+        self.complaints.append(message.text)
+
+    def _failed(self, error: Error) -> None:
+        self.complaints.append(str(error))
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.complaints.append(dialog.message)
+
+    def _requested(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """One for most tests: a new one takes the browser twice as long as to show the report."""
+    return browser.new_page()
 
 
 @functools.cache
@@ -79,14 +111,15 @@ def made(kind: str) -> str:
 
 
 @pytest.fixture
-def watched(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
+def watched(tab: Page, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
     file = tmp_path / "report.html"
     file.write_text(made(getattr(request, "param", "shapely")), encoding="utf-8")
-    seen = watch(browser, file)
+    seen = Watched(tab)
+    seen.goto(file)
     yield seen
+    seen.leave()
     assert seen.complaints == []
     assert seen.requests == [file.as_uri()]
-    seen.page.close()
 
 
 def column(page: Page, number: int) -> list[str]:
@@ -144,14 +177,15 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     assert column(page, 5)[0] == scale.interval(first.low, first.high)
 
 
-def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path: Path) -> None:
+def test_what_few_cells_have_is_a_dash_in_the_others(tab: Page, tmp_path: Path) -> None:
     runs = list(shapely_runs(3))
     some = [run for run in runs if run.path == "raw/none"]
     others = [run for run in runs if run.path != "raw/none"]
     file = tmp_path / "report.html"
     with stored([*others, *renamed(some, "rare")]) as store:
         file.write_text(render_page(report_on(Analysis.of(store))), encoding="utf-8")
-    seen = watch(browser, file)
+    seen = Watched(tab)
+    seen.goto(file)
     seen.page.select_option("#metric", "rare/read/iops")
     seen.page.wait_for_function(
         "document.querySelector('#metric-name').innerText.replaceAll('\u200b', '') == "
@@ -159,8 +193,8 @@ def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path:
     )
     assert column(seen.page, 2)[0] == "raw/none"
     assert column(seen.page, 4)[:3] == ["5.00 IOPS", "–", "–"]
+    seen.leave()
     assert seen.complaints == []
-    seen.page.close()
 
 
 def test_a_click_shows_evidence_and_commands(watched: Watched) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 
 from tests.unit.analysis.made import CAMPAIGN, START
 from tests.unit.stored import Database
-from tests.unit.views.page.test_browser import _CHROMIUM, browser, watch
+from tests.unit.views.page.test_browser import _CHROMIUM, Watched, browser
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.report import report_on
 from vdisklab.path.disk_path import parse_path
@@ -126,7 +126,8 @@ def test_size_and_first_page(browser: Browser, tmp_path: Path, database: Databas
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
     size = file.stat().st_size
-    seen = watch(browser, file)
+    seen = Watched(browser.new_page())
+    seen.goto(file)
     print(f"{size / 1e6:.1f} MB")
     assert seen.page.locator("#table tbody tr").count() == FIRST_PAGE
     assert seen.complaints == []
