@@ -20,6 +20,7 @@ from vdisklab.path.needs import DURABLE, meets, nearest
 from vdisklab.path.segments import BUS_OPTIONS, Aio, CacheMode
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
+    drops_beside_path,
     in_doubt,
     loses_writes,
     works_for,
@@ -45,6 +46,7 @@ def by_rules(row: ExistingDisk, start: Advice, below: str | None) -> Advice | No
         _made_to_work(row, start)
         or _thrown_away(row, start)
         or _unsafe_below(row, start, below)
+        or _dropping_beside_path(row, start)
         or _ignoring_errors(row, start)
         or _in_doubt(row, start)
         or _set_by_program(row, start)
@@ -60,6 +62,23 @@ def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice
         in_short = f"set {settings}, and change what is below the guest"
     return replace(
         start, action=DiskAction.CHANGE, for_safety=True, reason=f"{in_short}: {below}",
+        in_short=in_short,
+    )  # fmt: skip
+
+
+def _dropping_beside_path(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk whose flushes are dropped where its path does not show it: by an
+    argument beside it, or in the mode of its data file. None for another disk."""
+    if start.path is None or not drops_beside_path(row.disk) or row.disk.read_only:
+        return None
+    if any(risk.blocks for risk in row.risks):
+        return None
+    in_short = "set cache none or writeback where it is set to unsafe"
+    if row.disk.limits:
+        in_short = f"leave {', '.join(row.disk.limits[:2])} out"
+    reason = f"{in_short}: flushes are dropped beside the disk's own cache mode"
+    return replace(
+        start, action=DiskAction.CHANGE, for_safety=True, measurable=False, reason=reason,
         in_short=in_short,
     )  # fmt: skip
 

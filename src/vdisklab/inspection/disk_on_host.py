@@ -110,7 +110,8 @@ def _context_elsewhere(disk: ConfiguredDisk) -> DiskContext | None:
     if source is None:
         return _by_name(disk.source or "")
     if disk.path is not None and disk.path.shares_directory:
-        return _shared(source) if mounts.is_visible_directory(source) else UNKNOWN_CONTEXT
+        is_here = mounts.is_visible_directory(source)
+        return _shared(source) if is_here else _by_name(str(source / "FILE"))
     return None
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from vdisklab.path import mount_options
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.named_target import names_device
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
@@ -72,6 +73,13 @@ _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
 _MOST_NAMED = 5
+_CHANGE_QEMU = (
+    "raw.qemu.conf", "raw.qemu.scriptlet", "raw.qemu.qmp.early", "raw.qemu.qmp.pre-start",
+    "raw.qemu.qmp.post-start",
+)  # fmt: skip
+"""Settings that may give QEMU's disks other options, or replace them (Incus's "Instance options",
+"Raw instance configuration overrides")."""
+
 _MOUNT_OPTIONS = "btrfs.mount_options"
 _THROTTLES = ("throttle_iops", "throttle_bps")
 _BUSES = {name: bus for bus, name in _WORDS.items()}
@@ -249,6 +257,8 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
     raw = first_of(
         [*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(argv)]
     )
+    changing = [key for key in _CHANGE_QEMU if str(settings.get(key) or "").strip()]
+    doubt = f"{changing[0]} changes its QEMU in ways that are not read" if changing else ""
     for key, device in expanded.items():
         if isinstance(device, dict) and device.get("type") == "disk":
             volume = _volume_on_ceph(device, pools, document)
@@ -280,7 +290,8 @@ def _disks(document: Tree, pools: Mapping[str, Tree], origin: str) -> Iterator[C
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,
                     drops_by_default=disk.drops_by_default,
-                    lost_below=_without_flushes(device, pools),
+                    lost_below=_without_flushes(device, pools) or _in_memory(device, pools),
+                    may_differ=doubt,
                     below_instead=_with_flushes(device, pools),
                     refused=disk.refused,
                     ignored_errors=disk.ignored_errors,
@@ -325,6 +336,15 @@ def _without_flushes(device: Tree, pools: Mapping[str, Tree]) -> str | None:
     options = (word(pools.get(name, {}), "config", _MOUNT_OPTIONS) or "").split(",")
     option = mount_options.without_flushes(options)
     return option and f"the pool {name} is mounted with {option}, so no flush reaches the disk"
+
+
+def _in_memory(device: Tree, pools: Mapping[str, Tree]) -> str | None:
+    """Why a pool on a loop file or device loses all in a power cut, as a clause: its source is
+    memory by its name (`source` in Incus's "Storage drivers"); None for another pool."""
+    name = word(device, "pool") or ""
+    source = word(pools.get(name, {}), "config", "source") or ""
+    memory = memory_by_name(source) or memory_by_name(f"{source}/FILE")
+    return memory and f"the pool {name} is on {source}, which is memory ({memory})"
 
 
 def _volume_on_ceph(device: Tree, pools: Mapping[str, Tree], document: Tree) -> ServerDisk | None:

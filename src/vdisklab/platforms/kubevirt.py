@@ -21,6 +21,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from vdisklab.path.architecture import AARCH64, Architecture, architecture_of
@@ -186,6 +187,13 @@ def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
     return {**wished, **disk, **({} if "lun" in disk else {"disk": target})}
 
 
+_BY_SIDECAR = (
+    "a hook sidecar (the annotation hooks.kubevirt.io/hookSidecars) rewrites the domain's XML "
+    "before the guest starts: `virsh dumpxml` in its virt-launcher pod shows what it has"
+)
+"""KubeVirt's "Hook Sidecar Container" (docs/user_workloads/hook-sidecar.md of its user guide)."""
+
+
 def _disks(
     document: Tree, modes: Mapping[tuple[str, str], str], documents: Documents
 ) -> Iterator[ConfiguredDisk]:
@@ -201,27 +209,12 @@ def _disks(
     domain = {**policy, **domain}
     if kind:
         domain["cpu"] = {"cores": tree(kind, "cpu").get("guest"), **tree(domain, "cpu")}
-    annotations = tree(spec, "template", "metadata", "annotations")
-    beyond = [
-        *([f"instancetype={missing_type}"] if missing_type else []),
-        *(["hookSidecars"] if "hooks.kubevirt.io/hookSidecars" in annotations else []),
-    ]
+    beyond = [f"instancetype={missing_type}"] if missing_type else []
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
-    name = word(document, "metadata", "name") or "unnamed"
-    named = word(inner, "architecture") or word(preference, "requirements", "architecture")
-    row = architecture_of(named or "")
-    architecture = named if row is None else row.name
-    for number, shared in enumerate(branches(domain, "devices", "filesystems")):
-        yield ConfiguredDisk(
-            domain=name,
-            target=word(shared, "name") or str(number),
-            source=_claim(volumes.get(word(shared, "name"), {})),
-            path=DiskPath(attachment=Attachment(Bus.VIRTIOFS)),
-            platform=Platform.KUBEVIRT,
-            guest=f"{where}/{name}" if where else name,
-            text=json.dumps({"at": number, **shared}, default=str),
-            architecture=architecture,
-        )
+    guest = _guest(document, word(inner, "architecture")
+                   or word(preference, "requirements", "architecture") or "")  # fmt: skip
+    row = architecture_of(guest.architecture or "")
+    yield from _shares(domain, volumes, guest, where, documents)
     disks = branches(domain, "devices", "disks")
     used = {word(disk, "name") for disk in (*disks, *branches(domain, "devices", "filesystems"))}
     # KubeVirt gives a volume that nothing uses a disk of its own (SetDefaultVolumeDisk).
@@ -258,8 +251,8 @@ def _disks(
             if mode != "Block" and not is_mounted and host_file is None
             else None
         )
-        yield ConfiguredDisk(
-            domain=name,
+        yield replace(
+            guest,
             target=word(disk, "name") or str(number),
             source=host_file or below or _claim(volume),
             path=path,
@@ -267,8 +260,6 @@ def _disks(
             problem=problem,
             unseen=unseen,
             read_only=tree(disk, "disk").get("readonly") is True,
-            platform=Platform.KUBEVIRT,
-            guest=f"{where}/{name}" if where else name,
             text=json.dumps(
                 {
                     "at": number,
@@ -279,7 +270,6 @@ def _disks(
                 },
                 default=str,
             ),
-            architecture=architecture,
             on_file_volume=mode == "Filesystem" and host_file is None and not is_mounted,
             node="" if host_file else node,
             limits=(
@@ -297,6 +287,47 @@ def _disks(
             refused=_without_volume(disk, volumes)
             or _refused(chosen, row, word(chosen, "disk", "bus") or _usual_bus(row)),
             ignored_errors=ignored_errors(*_error_policy(disk)),
+        )
+
+
+def _guest(document: Tree, named: str) -> ConfiguredDisk:
+    """What a machine's disks have in common; `named` is its architecture, as it is written."""
+    name = word(document, "metadata", "name") or "unnamed"
+    where = word(document, "metadata", "namespace")
+    row = architecture_of(named)
+    of_template = tree(_spec(document), "template", "metadata", "annotations")
+    annotations = of_template or tree(document, "metadata", "annotations")
+    return ConfiguredDisk(
+        name,
+        "",
+        None,
+        None,
+        platform=Platform.KUBEVIRT,
+        guest=f"{where}/{name}" if where else name,
+        architecture=(named or None) if row is None else row.name,
+        may_differ=_BY_SIDECAR if "hooks.kubevirt.io/hookSidecars" in annotations else "",
+    )
+
+
+def _shares(
+    domain: Tree, volumes: Mapping[str | None, Tree], guest: ConfiguredDisk, where: str,
+    documents: Documents,
+) -> Iterator[ConfiguredDisk]:  # fmt: skip
+    """The directories that a guest of the namespace `where` gets by virtiofs: claims' volumes."""
+    for number, shared in enumerate(branches(domain, "devices", "filesystems")):
+        claim = _claim(volumes.get(word(shared, "name"), {}))
+        found = _volume_of(claim, where, documents)
+        place, node = (None, "") if found is None else _place_on_node(found, "")
+        lost = mount_without_flushes(found, claim, where, documents)
+        yield replace(
+            guest,
+            target=word(shared, "name") or str(number),
+            source=place or claim,
+            path=DiskPath(attachment=Attachment(Bus.VIRTIOFS)),
+            text=json.dumps({"at": number, **shared}, default=str),
+            lost_below=lost and lost[0],
+            below_instead=lost[1] if lost else "",
+            node=node,
         )
 
 

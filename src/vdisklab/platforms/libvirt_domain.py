@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import PurePath
 from types import MappingProxyType
 
 from defusedxml.common import DefusedXmlException
@@ -68,6 +69,12 @@ _MOST_THREADS = 1000
 
 _QEMU_TYPES = ("kvm", "qemu", "hvf")
 """The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
+
+_QEMU_NAME = re.compile(r"\.?(?:qemu|kvm)(?:-(?:system|kvm|spice)[\w-]*)?(?:-wrapped)?")
+"""The names of QEMU's program in distributions."""
+
+_PRELOAD = "LD_PRELOAD"
+_NOT_READ = "which <qemu:override> or -set gives it in place of the disk's own"
 
 _DRIVERS = {
     "virtio": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd", "sata": "ide-hd",
@@ -265,9 +272,23 @@ class _Guest:
     def without_fsync(self) -> str | None:
         """Why QEMU's flushes do nothing: a variable that libvirt gives it loads such a library."""
         variables = self.element.iterfind(f"./{_Q}commandline/{_Q}env")
-        return reading.without_fsync(
-            each.get("value", "") for each in variables if each.get("name") == "LD_PRELOAD"
-        )
+        preloaded = [each.get("value", "") for each in variables if each.get("name") == _PRELOAD]
+        return reading.without_fsync([*preloaded, self.emulator])
+
+    @cached_property
+    def emulator(self) -> str:
+        """The program that libvirt starts, as the domain names it; empty if it does not."""
+        return (self.element.findtext("./devices/emulator") or "").strip()
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why QEMU may get other arguments than the domain's: it names a program that is no QEMU by
+        its name, as a wrapper has; empty without one."""
+        name = PurePath(self.emulator).name
+        is_qemu = not name or _QEMU_NAME.fullmatch(name) is not None
+        if is_qemu or self.element.get("type", "kvm") not in _QEMU_TYPES:
+            return ""
+        return f"its <emulator> {self.emulator[:100]} may change QEMU's arguments and was not read"
 
     @cached_property
     def changes(self) -> drive_arguments.Changes:
@@ -352,7 +373,11 @@ class _Guest:
     def disks(self) -> Iterator[ConfiguredDisk]:
         """Each hard disk and directory, and each device that may hold one."""
         for disk in self._disks():
-            yield replace(disk, lost_below=self.without_fsync or disk.lost_below)
+            yield replace(
+                disk,
+                lost_below=self.without_fsync or disk.lost_below,
+                may_differ=disk.may_differ or self.doubt,
+            )
 
     def _disks(self) -> Iterator[ConfiguredDisk]:
         for number, device in enumerate(self.element.iterfind("./devices/*")):
@@ -435,6 +460,8 @@ class _Guest:
         beyond: tuple[str, ...] = ()
         try:
             self._require_qemus_disk(disk)
+            if "drive" in properties:  # QEMU's device has another node than libvirt's
+                raise ValueError(f"its device has the drive {properties['drive']}, {_NOT_READ}")
             path = self._path(disk, Bus(reading.one_of(bus, tuple(Bus), "bus")), driver, properties)
             if disk.get("type") == "network":
                 server = _on_server(disk)

@@ -29,6 +29,12 @@ _REMOTE = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<path>/.*)")
 _STORAGE = re.compile(r"(?m)^nfs:[ \t]*(?P<name>\S+)[ \t]*$(?P<options>(?:\r?\n[ \t]+[^\r\n]*)*)")
 """A storage of Proxmox VE's storage.cfg."""
 
+_OF_OVIRT = re.compile(
+    r"/rhev/data-center/mnt/(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<directory>_[^/]*)(?P<file>/.*)"
+)
+"""A file in a storage domain of oVirt, whose directory on the server has its slashes as `_` and its
+own `_` doubled (transformPath of VDSM's lib/vdsm/storage/fileUtils.py)."""
+
 _MOST_NAMED = 3
 
 
@@ -139,6 +145,10 @@ def url_of_place(place: str, mounted: Mapping[str, str]) -> str:
     remote = _REMOTE.fullmatch(place)
     if remote is not None:
         return f"nfs://{remote['host']}{remote['path']}"
+    of_ovirt = _OF_OVIRT.fullmatch(place)
+    if of_ovirt is not None:
+        directory = of_ovirt["directory"].replace("_", "/").replace("//", "_")
+        return f"nfs://{of_ovirt['host']}{directory}{of_ovirt['file']}"
     above = posixpath.dirname(place) if place.startswith("/") else ""
     while above not in ("", "/"):
         if above in mounted:

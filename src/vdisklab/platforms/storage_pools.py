@@ -16,6 +16,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import SOFT, without_flushes
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -59,6 +60,10 @@ class StoragePool:
     @property
     def loss(self) -> str | None:
         """Why flushed data are lost below its images; None if they are not."""
+        devices = [each.get("path", "") for each in self.element.iterfind("source/device")]
+        for device in devices:
+            if memory := memory_by_name(device):
+                return f"the pool {self.name} is on {device}, which is memory ({memory})"
         option = without_flushes(self.options)
         if option is None:
             return None
@@ -81,7 +86,8 @@ class StoragePool:
         if self.kind in _NOT_STARTED and disk.path is None:
             disk = replace(disk, unseen=None, refused=self._refusal(disk.problem or ""))
         if self.loss is not None and disk.lost_below is None:
-            instead = f"Leave `{without_flushes(self.options)}` out: {edit}"
+            option = without_flushes(self.options)
+            instead = f"Leave `{option}` out: {edit}" if option else "Make the pool on a disk"
             disk = replace(disk, lost_below=self.loss, below_instead=instead)
         if self.soft_mount is not None and disk.soft_mount is None:
             disk = replace(disk, soft_mount=(self.soft_mount, edit))

@@ -35,6 +35,19 @@ def test_a_disk_that_loses_data_beside_its_path_is_not_called_safe(
     assert "safe" not in row["reason"]
 
 
+def test_a_disk_whose_flushes_an_argument_drops_is_to_be_changed(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own cache mode passes flushes on, so no line changes that."""
+    file = Path(guest(tmp_path, "qcow2/none"))
+    argument = "<qemu:arg value='-set'/><qemu:arg value='drive.drive-ua-disk0.cache=unsafe'/>"
+    line = f"<qemu:commandline>{argument}</qemu:commandline></domain>"
+    file.write_text(file.read_text().replace("</domain>", line))
+    (row,) = advised(capsys, str(file))["disks"]
+    assert (row["action"], row["to"]) == ("change", None)
+    assert row["reason"].startswith("leave -set drive.drive-ua-disk0.cache=unsafe out: ")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said", "paste", "undo"),
     [
