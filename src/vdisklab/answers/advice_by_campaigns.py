@@ -290,7 +290,7 @@ class Desk:
             problem,
             below,
             settings,
-            any(risk.blocks for risk in found),
+            tuple(risk for risk in found if risk.serious or risk.blocks),
             disk.unseen,
             in_doubt(disk),
             disk.is_thrown_away,

@@ -31,7 +31,14 @@ from vdisklab.platforms.registry import (
     change_of,
     dialect_of,
 )
-from vdisklab.platforms.risk_kinds import AioConflict, CannotWork, ErrorsIgnored, limits_in
+from vdisklab.platforms.risk_kinds import (
+    AioConflict,
+    CannotWork,
+    ErrorsIgnored,
+    ImageShared,
+    VolumeShared,
+    limits_in,
+)
 from vdisklab.platforms.where_set import set_by, set_to
 
 PASSES_ON = "passes flushes on"
@@ -40,14 +47,15 @@ PASSES_ON = "passes flushes on"
 def by_rules(row: ExistingDisk, start: Advice, below: str | None) -> Advice | None:
     """The advice that no measurement changes: for a disk with which its guest does not start, whose
     writes are thrown away, below which flushes are dropped (for the reason `below`), whose failed
-    writes are called good, whose settings are in doubt, or which a program sets. None for another
-    disk."""
+    requests are called good, whose image another disk writes to, whose settings are in doubt, or
+    which a program sets. None for another disk."""
     return (
         _made_to_work(row, start)
         or _thrown_away(row, start)
         or _unsafe_below(row, start, below)
         or _dropping_beside_path(row, start)
         or _ignoring_errors(row, start)
+        or _of_two_disks(row, start)
         or _in_doubt(row, start)
         or _set_by_program(row, start)
     )
@@ -89,29 +97,31 @@ def _settings_to_change(row: ExistingDisk) -> str:
     ignored = [risk for risk in row.risks if isinstance(risk, ErrorsIgnored)]
     path = row.path or row.disk.assumed
     drops = row.disk.drops_flushes or (path is not None and path.cache.no_flush)
-    wanted = [risk.setting for risk in ignored if "writes" in risk.errors]
+    wanted = [risk.setting for risk in ignored]
     return " and ".join([*wanted, *(["cache none or writeback"] if drops else [])])
 
 
 def _ignoring_errors(row: ExistingDisk, start: Advice) -> Advice | None:
-    """The advice for a disk whose failed writes are called good, which is a risk of `audit`: the
-    same path with the policy `stop`, if one line gives it. None for another disk."""
+    """The advice for a disk whose failed writes or reads are called good, which is a risk of
+    `audit`: the same path with the policy `stop`, if one line gives it. None for another disk."""
     disk, path = row.disk, start.path or row.disk.assumed
     ignored = [risk for risk in row.risks if isinstance(risk, ErrorsIgnored)]
-    if not ignored or "writes" not in ignored[0].errors or any(risk.blocks for risk in row.risks):
+    if not ignored or any(risk.blocks for risk in row.risks):
         return None
     change = replace(start, action=DiskAction.CHANGE, for_safety=True, measurable=False)
     in_short = f"set {_settings_to_change(row)}"
-    why = "now a write that fails is called good"
+    failing = "write" if "writes" in ignored[0].errors else "read"
+    why = f"now a {failing} that fails is called good"
     told = replace(change, reason=f"{in_short}: {why}", in_short=in_short)
     if path is None or "werror" not in BUS_OPTIONS[path.attachment.bus]:
         return told
-    stops = dict(path.attachment.options) | {"werror": "stop"}
+    stops = dict(path.attachment.options)
+    stops |= {"werror": "stop"} if failing == "write" else {}
     stops |= {"rerror": "stop"} if "rerror" in stops else {}
     stopping = replace(path, attachment=Attachment(path.attachment.bus, tuple(stops.items())))
     for to in _safe_settings(disk, stopping, _rules(row), stopping):
         if "stop" in change_of(disk, to).paste:
-            reason = "a write that fails then pauses the guest instead of being called good"
+            reason = f"a {failing} that fails then pauses the guest instead of being called good"
             return replace(change, to=to, reason=reason)
     return told
 
@@ -122,6 +132,23 @@ def _thrown_away(row: ExistingDisk, start: Advice) -> Advice | None:
         return None
     reason = "nothing it writes is meant to survive"
     return replace(start, action=DiskAction.KEEP, reason=reason, measurable=False)
+
+
+def _of_two_disks(row: ExistingDisk, start: Advice) -> Advice | None:
+    """The advice for a disk whose image or volume another disk writes to, too. None for another
+    disk, and for one that loses flushed data, which is changed first."""
+    shared = next(
+        (each for each in row.risks if isinstance(each, ImageShared | VolumeShared)), None
+    )
+    if shared is None or loses_writes(row.disk):
+        return None
+    if row.power_cut is not None and not row.power_cut.kind.acceptable:
+        return None
+    in_short = f"give it {shared.instead}"
+    return replace(
+        start, action=DiskAction.CHANGE, for_safety=True, measurable=False, in_short=in_short,
+        reason=f"{in_short}: {shared.others} writes to the same one",
+    )  # fmt: skip
 
 
 def _in_doubt(row: ExistingDisk, start: Advice) -> Advice | None:

@@ -480,31 +480,35 @@ class MayDiffer(Risk, short="settings in doubt"):
 
 
 @dataclass(frozen=True, slots=True)
-class ImageShared(Risk, short="image opened twice"):
+class ImageShared(Risk, short="image opened twice", serious=True):
     """Another disk writes to the same image, which QEMU's lock does not let it do at once."""
+
+    instead: ClassVar[str] = "an image of its own"
 
     others: Annotated[str, "the names of the other disks"]
 
     def __str__(self) -> str:
         return (
             f"{self.others} has the same image: QEMU locks it, and what opens it second does not "
-            "start (Failed to get write lock). Give each an image of its own: without the lock "
+            f"start (Failed to get write lock). Give each {self.instead}: without the lock "
             "(locking=off) two writers corrupt it."
         )
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeShared(Risk, short="volume used twice"):
+class VolumeShared(Risk, short="volume used twice", serious=True):
     """Another disk of Incus has the same custom volume (addDriveConfig in driver_qemu.go,
     validateConfig in device/disk.go of Incus)."""
+
+    instead: ClassVar[str] = "a volume of its own"
 
     others: Annotated[str, "the names of the other disks"]
 
     def __str__(self) -> str:
         return (
             f"{self.others} has the same volume: Incus opens it without QEMU's lock, and two "
-            "writers corrupt it unless its file system is made for clusters. Give each a volume "
-            "of its own; a second instance gets it only with security.shared=true."
+            "writers corrupt it unless its file system is made for clusters. Give each "
+            f"{self.instead}; a second instance gets it only with security.shared=true."
         )
 
 

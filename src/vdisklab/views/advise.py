@@ -361,7 +361,7 @@ def advice_sentence(row: ExistingDisk) -> str:
         platform = row.disk.platform.full_name
         fault = fault and f"{fault}, and {platform} has no setting against it; with the other bus "
         return f"{condition}change to {to}: {fault}{_why_change(entry, row.power_cut)}."
-    if entry.action is DiskAction.CHANGE and entry.reason.startswith("set "):
+    if entry.action is DiskAction.CHANGE and entry.reason.startswith(("set ", "give ")):
         return f"{entry.reason}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
