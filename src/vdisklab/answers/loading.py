@@ -61,6 +61,9 @@ from vdisklab.results.store import Store, open_store
 MOST_JOINED = 8
 """Maximum number of campaigns that are joined without being named: each costs a database's time."""
 
+_NEAR = 8
+"""So many measures of names like a wrong one are shown, and no others then."""
+
 _MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
 _KEEPS_ALL = (FailureModel.POWER,)
 """What survives these models survives them on any disk."""
@@ -471,11 +474,26 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
     containing = [text for text in by_name if name in text]
     if len(containing) == 1:
         return by_name[containing[0]]
-    close = difflib.get_close_matches(name, by_name, n=6, cutoff=0.3)
-    near = containing or list(dict.fromkeys((*close, *by_name)))
-    shown = ", ".join(near[:8]) + (" …" if len(near) > 8 else "")
+    close = containing or difflib.get_close_matches(name, by_name, n=_NEAR, cutoff=0.6)
     problem = "matches several measures" if containing else "was not measured"
-    raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
+    if close and len(close) <= _NEAR:
+        raise PlanError(f"{name!r} {problem}", hint=f"write one of {', '.join(close)}")
+    raise PlanError(f"{name!r} {problem}", hint=f"measured were {_all_of(by_name.values())}")
+
+
+def _all_of(measures: Iterable[MeasureKey]) -> str:
+    """All measures, as `NAME/read and NAME/write with /iops, /latency_p99`: those of equal metrics
+    together."""
+    metrics: dict[str, list[str]] = {}
+    for measure in measures:
+        start, _, metric = str(measure).rpartition("/")
+        metrics.setdefault(start, []).append(f"/{metric}")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for start, ends in metrics.items():
+        alike.setdefault(tuple(ends), []).append(start)
+    return "; ".join(
+        f"{', '.join(starts)} with {', '.join(ends)}" for ends, starts in alike.items()
+    )
 
 
 def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = None) -> CrashVerdicts:

@@ -120,10 +120,11 @@ def test_a_disk_that_needs_no_flush_never_gets_one_that_does(
 def test_a_disk_whose_guest_gets_errors_is_said_before_one_that_is_paused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image = tmp_path / "thin.qcow2"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, "64T"], check=True)
     paths = {"a": "qcow2/none", "b": "qcow2/none/virtio:werror=report"}
-    files = [guest(tmp_path, path, name, str(image)) for name, path in paths.items()]
+    images = {name: str(tmp_path / f"{name}.qcow2") for name in paths}
+    for image in images.values():
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", image, "64T"], check=True)
+    files = [guest(tmp_path, path, name, images[name]) for name, path in paths.items()]
     assert main(["advise", *files]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("* ")]
     assert notes[0].startswith("* b vda: The image may grow by ")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.committed_schemas import committed_schemas
 from tests.unit.stored import GOLDEN, Database
-from vdisklab.answers.loading import database_url
+from vdisklab.answers.loading import database_url, load
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
@@ -276,6 +276,23 @@ def test_campaigns_are_joined_only_when_they_measure_alike(database: Database) -
     database.write(runs, campaigns=(CAMPAIGN, elsewhere))
     with pytest.raises(PlanError, match="two machines"):
         call(*both)
+
+
+def test_a_wrong_measure_has_a_list_of_all(database: Database) -> None:
+    with pytest.raises(PlanError, match="was not measured") as said:
+        call("rank", "--metric", "nonsense")
+    with database.open() as store:
+        measures = load(store, None).observations.measures
+    hint = str(said.value.hint)
+    assert "…" not in hint
+    for start, _, metric in (str(measure).rpartition("/") for measure in measures):
+        assert any(
+            start in part.partition(" with ")[0] and f"/{metric}" in part
+            for part in hint.split("; ")
+        )
+    with pytest.raises(PlanError, match="was not measured") as said:
+        call("rank", "--metric", "randread-4k-q1/read/latency_p98")
+    assert "write one of randread-4k-q1/read/latency_p9" in str(said.value.hint)
 
 
 def test_compare_names_the_newest_campaign_that_has_both_paths(database: Database) -> None:
