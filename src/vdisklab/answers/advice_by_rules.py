@@ -98,7 +98,7 @@ def _settings_to_change(row: ExistingDisk) -> str:
     path = row.path or row.disk.assumed
     drops = row.disk.drops_flushes or (path is not None and path.cache.no_flush)
     wanted = [risk.setting for risk in ignored]
-    return " and ".join([*wanted, *(["cache none or writeback"] if drops else [])])
+    return " and ".join([*wanted, *(["cache none"] if drops else [])])
 
 
 def _ignoring_errors(row: ExistingDisk, start: Advice) -> Advice | None:
@@ -213,7 +213,7 @@ def without_path(row: ExistingDisk, start: Advice) -> Advice:
         return start
     change = replace(start, action=DiskAction.CHANGE, for_safety=True)
     if disk.changed_at:
-        reason = f"{set_to(disk.changed_at, 'none or writeback')}, which {PASSES_ON}"
+        reason = f"{set_to(disk.changed_at, 'none')}, which {PASSES_ON}"
         change = replace(change, reason=reason)
     return change
 

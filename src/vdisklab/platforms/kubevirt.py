@@ -730,19 +730,28 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         raise dialect.still_refused(refused)
     before |= {"disk/bus": tree(inner).get("bus")} if moved and "bus" in tree(inner) else {}
     place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
+    # A machine whose disks were put into another order since would get the change on another one:
+    # a patch ends at a test that does not hold (RFC 6902, 4.6).
+    is_this = {"op": "test", "path": f"{place}/name", "value": before.get("name")}
     forward = [
-        {"op": "remove", "path": f"{place}/{key}"}
-        if value is None
-        else {"op": "add", "path": f"{place}/{key}", "value": value}
-        for key, value in fields.items()
+        is_this,
+        *(
+            {"op": "remove", "path": f"{place}/{key}"}
+            if value is None
+            else {"op": "add", "path": f"{place}/{key}", "value": value}
+            for key, value in fields.items()
+        ),
     ]
     back = [
-        {"op": "add", "path": f"{place}/{key}", "value": before[key]}
-        if fields[key] is None
-        else {"op": "replace", "path": f"{place}/{key}", "value": before[key]}
-        if key in before
-        else {"op": "remove", "path": f"{place}/{key}"}
-        for key in fields
+        is_this,
+        *(
+            {"op": "add", "path": f"{place}/{key}", "value": before[key]}
+            if fields[key] is None
+            else {"op": "replace", "path": f"{place}/{key}", "value": before[key]}
+            if key in before
+            else {"op": "remove", "path": f"{place}/{key}"}
+            for key in fields
+        ),
     ]
     return dialect.Change(
         _patch(disk.guest, forward),
@@ -779,6 +788,8 @@ def _fields(platform: Platform, now: DiskPath, wanted: DiskPath, before: Tree) -
                 hint="choose a path with iothread=on",
             )
         fields["dedicatedIOThread"] = attachment.iothread
+    if attachment.error_policy != now.attachment.error_policy and attachment.option("werror"):
+        fields["errorPolicy"] = _policy_word(attachment)
     if attachment.bus is not now.attachment.bus:
         fields["disk/bus"] = attachment.bus.value
     return {key: value for key, value in fields.items() if before.get(key) != value}

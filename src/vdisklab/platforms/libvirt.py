@@ -14,6 +14,7 @@ express: the host layers and the options of the image.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 import xml.etree.ElementTree as ET
@@ -552,25 +553,37 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
         raise dialect.still_refused(disk.refused)
     settings = {"driver.cache": wanted.cache.value}
     settings |= {} if wanted.opened_by_qemu else {"driver.io": wanted.attachment.aio.value}
-    guest, threads = shlex.quote(disk.guest), ""
+    guest, threads, connection = shlex.quote(disk.guest), "", _connection(disk)
     if wanted.attachment.iothread != now.attachment.iothread:
         if wanted.attachment.bus is not Bus.VIRTIO or not wanted.attachment.iothread:
             raise dialect.lacks(disk.platform, "one line that changes the I/O thread of this disk")
         settings["driver.iothread"] = disk.io_thread or "1"
         if disk.io_thread is None:
             # `--edit --iothreads 1` fails where the guest has none yet (virt-xml 4.1).
-            threads = f" && virt-xml {guest} --edit --xml ./iothreads=1"
+            threads = f" && virt-xml{connection} {guest} --edit --xml ./iothreads=1"
     options = ",".join(f"{key}={value}" for key, value in settings.items())
     of_change = hashlib.sha256(f"{disk.text}\0{options}".encode()).hexdigest()[:6]
     saved = shlex.quote(f"{disk.guest}.{disk.target}.before-{of_change}.xml")
     # -s: a `virsh` that fails leaves an empty file.
     return dialect.Change(
         # Without --security-info the definition lacks the passwords of VNC and SPICE.
-        f"test -s {saved} || (umask 077; virsh dumpxml --inactive --security-info {guest} > "
-        f"{saved}){threads} && "
-        f"virt-xml {guest} --edit target={disk.target} --disk {options}",
-        f"virsh define {saved} && rm {saved}",
+        f"test -s {saved} || (umask 077; virsh{connection} dumpxml --inactive --security-info "
+        f"{guest} > {saved}){threads} && "
+        f"virt-xml{connection} {guest} --edit target={disk.target} --disk {options}",
+        f"virsh{connection} define {saved} && rm {saved}",
     )
+
+
+def _connection(disk: ConfiguredDisk) -> str:
+    """The option of virsh and virt-xml that names the libvirt of a guest, for a user who is not
+    root: without it they ask the user's own libvirt, qemu:///session (libvirt's uri.html).
+
+    Empty for root, for a user whose environment names a libvirt, and for a guest whose image lies
+    where the user's own libvirt and GNOME Boxes keep theirs.
+    """
+    of_session = "/.local/share/" in (disk.source or "")
+    named = any(map(os.environ.get, ("LIBVIRT_DEFAULT_URI", "VIRSH_DEFAULT_CONNECT_URI")))
+    return "" if of_session or named or os.geteuid() == 0 else f" -c {SYSTEM}"
 
 
 def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestText]:

@@ -52,7 +52,10 @@ class Risk(Saying):
 
 @dataclass(frozen=True, slots=True)
 class FlushesDropped(Risk, short="flushes dropped", serious=True):
-    """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
+    """Cache mode unsafe: what the guest has flushed is lost in a power cut.
+
+    The remedy starts whatever the I/O mode is: aio=native needs O_DIRECT (block/file-posix.c).
+    """
 
     by_default: Annotated[str, "the platform's rule that drops them, if no setting does"] = ""
 
@@ -60,7 +63,8 @@ class FlushesDropped(Risk, short="flushes dropped", serious=True):
         rule = f" ({self.by_default})" if self.by_default else ""
         return (
             f"Flushes are dropped{rule}: a power cut may lose or corrupt what the guest believes "
-            "to be safe. Use none or writeback, which pass them on."
+            "to be safe. Use none, which passes them on, or writeback, which does so without "
+            "io=native."
         )
 
 

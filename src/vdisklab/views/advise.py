@@ -235,7 +235,7 @@ def _why(row: ExistingDisk, below: Mapping[str, str]) -> str:
     if advice.action is DiskAction.CHANGE:
         on_unknown_storage = advice.path is None and not _does_not_start(row)
         if on_unknown_storage and not advice.reason.startswith("set "):
-            return f"{serious}set cache none or writeback"
+            return f"{serious}set cache none"
         return serious + (_refused(row) or advice.in_short or advice.reason.partition(":")[0])
     if advice.action is DiskAction.KEEP:
         kept = advice.reason or f"{_if_like(advice)}no other setting is shown to be better"

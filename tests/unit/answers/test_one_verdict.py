@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
-from vdisklab.platforms.risk_kinds import Risk, WritesThrownAway
+from vdisklab.platforms.risk_kinds import FlushesDropped, Risk, WritesThrownAway
 
 DATA = Path(__file__).parents[2] / "data" / "guests"
 CACHES = ("", "none", "writeback", "directsync", "unsafe")
@@ -136,3 +137,29 @@ def test_no_disk_is_kept_that_audit_finds_unsafe(texts: object) -> None:
             kept.setdefault(f"{[risk.short for risk in grave]} {advised.advised.reason}", shown)
     assert kept == {}
     assert found or texts is committed
+
+
+@pytest.mark.parametrize("texts", [libvirt, proxmox, qemu])
+def test_the_cache_mode_of_a_remedy_keeps_data_and_starts(texts: object) -> None:
+    """Each disk that drops flushes is audited again with what `audit` and `advise` say to set: with
+    io=native, writeback would not start."""
+    assert callable(texts)
+    unsafe = [text for text in texts() if "unsafe" in text]
+    repaired, faults = 0, list[str]()
+    for text, (audited, advised) in zip(unsafe, judged(iter(unsafe)), strict=True):
+        dropped = [risk for risk in audited.risks if isinstance(risk, FlushesDropped)]
+        if not dropped:
+            continue  # it is read-only
+        modes = [mode for mode in CACHES if mode and f"Use {mode}" in str(dropped[0])]
+        to, path = advised.advised.to, advised.advised.path
+        if to is not None and path is not None and to.attachment == path.attachment:
+            modes.append(str(to.cache))
+        assert modes
+        for mode in modes:
+            changed = re.sub(r"(cache='?)unsafe", rf"\g<1>{mode}", text)
+            ((after, _),) = judged(iter([changed]))
+            repaired += 1
+            if any(isinstance(risk, FlushesDropped) or risk.blocks for risk in after.risks):
+                faults.append(f"{mode}: {changed}")
+    assert faults == []
+    assert repaired

@@ -158,10 +158,11 @@ def test_one_patch_has_all_changes_to_a_machine_of_kubevirt(
     place = "/spec/template/spec/domain/devices/disks"
     operations = json.loads(shlex.split(line)[-1])
     assert {(each["op"], each["path"]) for each in operations} == {
-        ("remove", f"{place}/0/dedicatedIOThread"), ("add", f"{place}/1/cache"),
+        ("test", f"{place}/0/name"), ("remove", f"{place}/0/dedicatedIOThread"),
+        ("test", f"{place}/1/name"), ("add", f"{place}/1/cache"),
     }  # fmt: skip
     (undo,) = (line for line in lines if line.startswith("#   undo: kubectl"))
-    assert len(json.loads(shlex.split(undo.partition(": ")[2])[-1])) == 2
+    assert len(json.loads(shlex.split(undo.partition(": ")[2])[-1])) == 4
     assert "# web a, web b, from its next start on" in lines
 
 

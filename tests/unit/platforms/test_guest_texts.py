@@ -484,6 +484,38 @@ def test_a_line_of_libvirt_that_is_pasted_twice_is_still_undone(
     assert not list(tmp_path.glob("*.before-*"))
 
 
+def test_the_lines_of_a_user_name_the_libvirt_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without root virsh asks qemu:///session, whose guests are others."""
+
+    def lines(source: str = "/vm/a.img") -> str:
+        text = (
+            "<domain><name>w</name><devices><disk type='file' device='disk'><driver name='qemu' "
+            f"type='raw' cache='unsafe'/><source file='{source}'/><target dev='vda' bus='virtio'/>"
+            "</disk></devices></domain>"
+        )
+        (disk,) = read_guests([GuestText(text, "w.xml")])
+        return " ; ".join(changed(disk, "raw/none"))
+
+    for variable in ("LIBVIRT_DEFAULT_URI", "VIRSH_DEFAULT_CONNECT_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    system = "qemu:///system"
+    for command in (
+        f"virsh -c {system} dumpxml",
+        f"virt-xml -c {system} w",
+        f"virsh -c {system} define",
+    ):
+        assert command in lines()
+    assert system not in lines("/home/u/.local/share/libvirt/images/a.img")
+    monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "qemu+ssh://kvm1/system")
+    assert system not in lines()
+    monkeypatch.delenv("LIBVIRT_DEFAULT_URI")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert system not in lines()
+
+
 def test_the_lines_of_kubevirt_and_incus() -> None:
     data = read("machine.yaml")["data"]
     paste, undo = changed(data, "none/virtio:aio=native:discard=unmap:iothread=on:queues=4")

@@ -103,10 +103,12 @@ def patched(documents: Objects, line: str) -> Objects:
         place: Any = copy[0]
         for key in above:
             place = place[int(key) if isinstance(place, list) else key]
-        if step["op"] in ("remove", "replace"):
+        if step["op"] in ("remove", "replace", "test"):
             assert last in place, step
         if step["op"] == "remove":
             del place[last]
+        elif step["op"] == "test":
+            assert place[last] == step["value"], step
         else:
             place[last] = step["value"]
     return copy
@@ -188,7 +190,7 @@ def test_the_line_of_a_refused_thread_takes_out_the_thread_alone(
     to = DiskPath(
         (), disk.path.image, disk.path.cache, type(disk.path.attachment)(Bus(bus), without)
     )
-    (step,) = json.loads(shlex.split(change_of(disk, to).paste)[-1])
+    _, step = json.loads(shlex.split(change_of(disk, to).paste)[-1])
     assert (step["op"], step["path"].rpartition("/")[2]) == ("remove", "dedicatedIOThread")
 
 

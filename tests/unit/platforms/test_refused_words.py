@@ -130,6 +130,8 @@ def test_a_bus_that_kubevirt_refuses_is_changed_and_changed_back() -> None:
     place = "/spec/template/spec/domain/devices/disks/0/disk/bus"
     for line, op, bus in ((change.paste, "add", "virtio"), (change.undo, "replace", "nvme")):
         patch = json.loads(line.partition("-p '")[2].rstrip("'"))
-        assert patch == [{"op": op, "path": place, "value": bus}]
+        assert patch[0]["op"] == "test"
+        assert patch[0]["path"] == "/spec/template/spec/domain/devices/disks/0/name"
+        assert patch[1:] == [{"op": op, "path": place, "value": bus}]
     with pytest.raises(NotChangeableError, match="KubeVirt has no bus nvme"):
         change_of(disk, parse_path("raw/writethrough/nvme:discard=unmap"))
