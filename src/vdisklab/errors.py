@@ -4,6 +4,7 @@
     ├── PlanError            2   the request is impossible or malformed
     │   └── SeparateCampaignsError   campaigns that cannot share one answer
     ├── HostError            3   this machine cannot do it
+    │   ├── LayersMissingError   the host layers of all paths are missing
     │   ├── CommandError         a program ended with an unexpected status
     │   └── CommandTimeoutError  a program did not end in time
     ├── DirtyHostError       4   something that vdisklab created is still there
@@ -174,6 +175,15 @@ class HostError(VdisklabError):
     """This machine lacks something: a program, a permission, space, a kernel feature."""
 
     exit_code = 3
+
+
+class LayersMissingError(HostError):
+    """Paths whose host layers cannot be built; `paths` are the same without these layers, if a
+    guest can have them here."""
+
+    def __init__(self, message: str, *, hint: str | None, paths: Sequence[str]) -> None:
+        super().__init__(message, hint=hint)
+        self.paths = tuple(paths)
 
 
 class MemoryFullError(HostError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.errors import HostError, PlanError
+from vdisklab.errors import HostError, LayersMissingError, PlanError
 from vdisklab.operations.making import PACKED, TemplateForm, WayKind
 from vdisklab.operations.registry import OPERATIONS, parse_operation
 from vdisklab.operations.ways.registry import WAYS, parse_way
@@ -107,7 +107,7 @@ def judge_paths(
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
-        raise _nothing_left(paths, dropped, backing)
+        raise _nothing_left(paths, dropped, backing, capabilities)
     return Matrix(tuple(cells), tuple(dropped))
 
 
@@ -218,7 +218,10 @@ def require_possible(
 
 
 def _nothing_left(
-    paths: Sequence[DiskPath], dropped: Sequence[Dropped], backing: BackingDevices
+    paths: Sequence[DiskPath],
+    dropped: Sequence[Dropped],
+    backing: BackingDevices,
+    capabilities: Capabilities,
 ) -> PlanError | HostError:
     if not paths:
         return PlanError(
@@ -229,6 +232,15 @@ def _nothing_left(
     all_impossible = all(
         unnamed_target(path, backing) or impossible(path, backing) for path in paths
     )
+    if not all_impossible and (bare := _without_layers(paths, backing, capabilities)):
+        several = f"none of the {len(paths)} paths can be measured; the first, "
+        return LayersMissingError(
+            f"{several}{first.path}: {first.reason}"
+            if len(paths) > 1
+            else f"{first.path} cannot be measured: {first.reason}",
+            hint=first.instead,
+            paths=bare,
+        )
     kind, what = (
         (PlanError, "cannot exist") if all_impossible else (HostError, "cannot be measured")
     )
@@ -241,6 +253,19 @@ def _nothing_left(
         f"the first, {first.path}: {first.reason}",
         hint=first.instead,
     )
+
+
+def _without_layers(
+    paths: Sequence[DiskPath], backing: BackingDevices, capabilities: Capabilities
+) -> tuple[str, ...]:
+    """The paths without their host layers, each once; empty if one has none, or is on a target, or
+    cannot be measured so either."""
+    bare = dict.fromkeys(replace(path, layers=()) for path in paths)
+    if any(not path.layers or path.target is not None for path in paths):
+        return ()
+    if any(impossible(path, backing) or infeasible(path, capabilities) for path in bare):
+        return ()
+    return tuple(path.canonical for path in bare)
 
 
 def drop(matrix: Matrix, verdict: Callable[[DiskPath], Impossible | None]) -> Matrix:

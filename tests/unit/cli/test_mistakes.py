@@ -6,14 +6,16 @@ import fcntl
 import os
 import sqlite3
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.console import Console
 
 from vdisklab.actions.measure import Measured
+from vdisklab.cli.shell import plan_campaigns
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.run_campaigns import _print_end as print_end
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseError, LayersMissingError
 from vdisklab.host.ledger import PROGRAM_MARK, Ledger, leftovers_sentence, open_ledger
 from vdisklab.host.plan_locks import process_measuring, processes_measuring
 from vdisklab.results.database import driver_errors_as_sentences, parse_address
@@ -94,6 +96,18 @@ def test_a_refused_command_writes_no_file(
     assert main(arguments.split()) in (2, 3, 6, 7)
     assert set(tmp_path.iterdir()) == there
     assert (file.read_text() if old is not None else None) == old
+
+
+def test_paths_that_lack_their_layers_have_the_whole_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise LayersMissingError("ext4 needs root", hint="leave out ext4/", paths=["raw/none"])
+
+    monkeypatch.setattr(plan_campaigns, "plan_campaigns", refused)
+    assert main(["plan", "ext4/raw/none", "--rounds", "3", "xfs/raw/none"]) == 3
+    said = capsys.readouterr().err
+    assert "hint: leave out ext4/: `vdisklab plan raw/none --rounds 3`\n" in said
 
 
 def test_a_bare_port_is_one_of_this_host(capsys: pytest.CaptureFixture[str]) -> None:

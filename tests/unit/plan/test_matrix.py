@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vdisklab.errors import HostError, PlanError, VdisklabError
+from vdisklab.errors import HostError, LayersMissingError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.segments import Aio, Bus, ImageFormat
@@ -270,3 +270,14 @@ def test_the_options_of_a_zfs_volume_are_axes_with_their_defaults_written_out_of
         "zvol:volblocksize=8k/none", "zvol:logbias=throughput:volblocksize=8k/none",
         "zvol:volblocksize=16k/none", "zvol:logbias=throughput:volblocksize=16k/none",
     ]  # fmt: skip
+
+
+def test_paths_whose_layers_are_missing_are_named_without_them() -> None:
+    lacking = Capabilities(stacks={"zfs": NO_ZFS, "xfs": NO_ZFS})
+    for asked, instead in (
+        (["zfs/raw/none", "xfs/raw/none", "zfs/qcow2/none"], ("raw/none", "qcow2/none")),
+        (["zfs/raw/none"], ("raw/none",)),
+    ):
+        with pytest.raises(LayersMissingError) as refused:
+            expand_matrix(asked, capabilities=lacking)
+        assert refused.value.paths == instead

@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from vdisklab.cli.shell.caller import NAME, Caller, measured_as_root, without_options
 from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
-from vdisklab.errors import PlanError, SeparateCampaignsError, VdisklabError
+from vdisklab.errors import LayersMissingError, PlanError, SeparateCampaignsError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
 
@@ -290,6 +290,10 @@ class Verb(TyperCommand):
                 explained = free_name(error, db) or error
             if isinstance(error, SeparateCampaignsError):
                 error.hint = _instead(ctx, error)
+            if isinstance(error, LayersMissingError) and ctx.params.get("paths"):
+                left = [word for word in ctx.meta[_TYPED] if word not in ctx.params["paths"]]
+                command = shlex.join([*ctx.command_path.split(), *error.paths, *left])
+                error.hint = f"{error.hint}: `{command}`"
             named = Named.of(db, ctx.params.get("campaign"))
             named = replace(named, kept=tuple(_typed(ctx)))
             explained.args = (named.in_text(str(explained)),)
