@@ -348,11 +348,10 @@ qemu-system-x86_64 -name g \\
          "set error_policy='stop' and rerror_policy='stop' in its <driver>, and change what is "
          "below the guest"),
         ({"g.xml": POLICY.format(cache="unsafe", place="/srv/data"), "pool.xml": LOSSY_POOL},
-         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none or "
-         "writeback, and change what is below the guest"),
+         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none, "
+         "and change what is below the guest"),
         ({"g.xml": POLICY.format(cache="unsafe", place="/srv")},
-         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none or "
-         "writeback"),
+         "set error_policy='stop' and rerror_policy='stop' in its <driver> and cache none"),
         ({"g.yaml": MACHINE},
          "set errorPolicy: stop of its disk, and change what is below the guest"),
         ({"g.sh": SCRIPT},
