@@ -18,6 +18,8 @@ from vdisklab.path.braces import expand
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.registry import forms
 
+from .test_architecture import nodes_of
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"
 WRITTEN = {
@@ -148,7 +150,7 @@ def test_troubleshooting_quotes_the_messages_as_they_are() -> None:
     texts = {
         node.value
         for file in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_of(file)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     for message in TROUBLESHOOTING:
