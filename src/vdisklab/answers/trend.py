@@ -432,7 +432,7 @@ def _chosen(
             hint=f"{_where(newest, machine)}: `vdisklab run --again {newest.id}`",
         )
     alone = (
-        (OnlyCampaign(newest.id, newest.host.hostname, _on_which_host(newest, machine)),)
+        (OnlyCampaign(newest.id, _host_name(results, newest), _on_which_host(newest, machine)),)
         if len(here) < 2
         else ()
     )
@@ -443,6 +443,12 @@ def _chosen(
     pauses = () if given else tuple(_pauses(chosen))
     apart = (RanOtherwise(tuple(each.id for each in otherwise)),) if otherwise else ()
     return chosen, (*alone, *_clock(chosen, stored), *pauses, *_others(newest, same), *apart)
+
+
+def _host_name(results: Store, campaign: Campaign) -> str:
+    """The name of a campaign's host, by which `runs` and `rank` tell it from others."""
+    grouped = by_host(results.campaigns(with_runs=True))
+    return next((name for name, group in grouped.items() if campaign in group), "")
 
 
 def _ran_otherwise(

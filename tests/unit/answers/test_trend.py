@@ -685,6 +685,17 @@ def test_campaigns_of_two_hosts_or_plans_are_not_compared(database: Database) ->
     assert [campaign.id for campaign in answer.campaigns] == ["ca000000", "ca000001"]
 
 
+def test_hosts_of_one_name_are_told_apart_as_runs_does(database: Database) -> None:
+    elsewhere = replace(month(2), host=replace(HOST, machine_id="f" * 16))
+    database.write(
+        [*runs(1, 1.0), *runs(2, 1.0)],
+        campaigns=[replace(elsewhere, plan={**CAMPAIGN.plan, "size_bytes": 1 << 30}), month(1)],
+    )
+    with database.open() as results:
+        (only,) = (str(each) for each in answer_trend(results).findings)
+    assert f"the only one of its plan on {HOST.hostname}-ffffffff, and" in only
+
+
 def test_campaigns_under_another_accelerator_are_named_and_not_compared(
     database: Database,
 ) -> None:
