@@ -284,7 +284,7 @@ def verdict_lines(
         cells = choice.tied if alike else choice.ties
         names = named([cell.name for cell in cells], NAMED + 2 * alike)
         lost = () if all_lose else losses(power_cuts, choice.ties)
-        is_kept = not lost and not _is_thrown_away(choice)
+        is_kept = not lost and not all_lose and not _is_thrown_away(choice)
         is_said = choice.verdict is ChoiceVerdict.TIED or not is_kept  # by the headline
         can_stay = "keep any you have" if alike else "a guest's disk that is one of these can stay"
         can_stay = "" if is_said else f", so {can_stay}"

@@ -272,6 +272,8 @@ def test_that_all_lose_data_is_said_once() -> None:
     assert "each of them loses flushed data" in headline(choice)
     lines = dict(verdict_lines(choice, {other: known_durability(other, CrashVerdicts())}))
     assert lines["Tied"] == "These 2 tie: raw/unsafe, qcow2/unsafe."
+    kept = dict(verdict_lines(replace(choice, verdict=ChoiceVerdict.KEEP), {}))
+    assert "keep any" not in kept["Tied"], "the headline says to take none of them"
     assert lost is not None
     assert lines["Safety"] == f"Why they lose data: {lost.reason}."
 
