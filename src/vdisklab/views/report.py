@@ -37,7 +37,7 @@ def question(report: ReportAnswer) -> str:
     """What the report answers."""
     if report.ranked.hosts is not None:
         return f"Which disk should a guest have on these {_hosts(report)}?"
-    host = report.ranked.campaigns[0].host.hostname
+    host = report.ranked.caveats.only_of or report.ranked.campaigns[0].host.hostname
     if report.density is not None:
         return f"How many guests does each disk path carry on {host}?"
     if report.operations is not None:

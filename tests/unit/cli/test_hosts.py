@@ -125,6 +125,18 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert warm["from_page_cache"] == ["read"]
 
 
+def test_a_page_of_one_of_two_hosts_has_one_name_for_it(database: Database, tmp_path: Path) -> None:
+    """Two machines of one template: "have on vm?" stood above "on vm-2e40bb04 only"."""
+    pair = [campaign(number) for number in range(2)]
+    pair = [replace(each, host=replace(each.host, hostname="vm")) for each in pair]
+    database.write([run for number in range(2) for run in runs_of(number)], campaigns=pair)
+    assert main(["report", "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    (name,) = re.findall(r"Which disk should a guest have on ([\w-]+)\?<", page)
+    assert name.startswith("vm-")
+    assert f"n {name} only" in page
+
+
 def test_a_power_cut_on_some_hosts_names_them(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
