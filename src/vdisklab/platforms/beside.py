@@ -1,8 +1,8 @@
 """Commands beside the guests' that give the host a device, a directory or a target which is memory,
 or which sends no flushes.
 
-losetup(8), mount(8), tgtadm(8), `sync` in zfsprops(7); nbd-client(8) says which server is behind a
-device.
+losetup(8), mount(8), tgtadm(8), ln(1), `sync` in zfsprops(7); nbd-client(8) says which server is
+behind a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import without_flushes
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 
-PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount", "zfs")
+PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount", "zfs", "ln")
 HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
 
 Command = tuple[str, Sequence[str]]
@@ -85,6 +85,8 @@ def lossy(commands: Iterable[Command]) -> Iterator[Lossy]:
                 yield from _of_mount(argv)
             case "zfs":
                 yield from _of_zfs(argv)
+            case "ln":
+                yield from _of_link(argv)
             case "tgtadm":
                 yield from _of_tgtadm(argv, targets)
             case _:
@@ -170,6 +172,20 @@ def _of_mount(argv: Sequence[str]) -> Iterator[Lossy]:
         directory = posixpath.normpath(places[-1])
         loss = f"{directory} is mounted with `{option}`, so no flush reaches the disk"
         yield Lossy("mount", loss, f"leave {option} out of mount's options", directory=directory)
+
+
+def _of_link(argv: Sequence[str]) -> Iterator[Lossy]:
+    """A file or directory that is a link to memory: ln(1)."""
+    places = [word for word in argv if not word.startswith("-")]
+    memory = memory_by_name(places[0]) if len(places) > 1 else None
+    if memory is None:
+        return
+    link = posixpath.normpath(places[1])
+    loss = f"{link} is a link to {places[0]}, which is memory ({memory})"
+    inside = f"{link}/{posixpath.basename(places[0])}"  # in a directory the link has its name
+    for device in (link, inside):
+        yield Lossy("ln", loss, "link it to a place on a disk", device=device)
+    yield Lossy("ln", loss, "link it to a place on a disk", directory=link)
 
 
 def _of_zfs(argv: Sequence[str]) -> Iterator[Lossy]:

@@ -157,6 +157,8 @@ def options_of(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         position += 1
         if _SHELL.fullmatch(word):
             return
+        if word == "--":  # of the program that starts QEMU
+            continue
         if not word.startswith("-") or word == "-":
             if word:
                 yield "", word

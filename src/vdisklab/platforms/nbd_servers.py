@@ -32,7 +32,7 @@ _PORT = "10809"
 _NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit", "nbd-server")
 _PROGRAMS = (*_NBD, *beside.PROGRAMS)
 _COMMANDS = re.compile(
-    r"qemu-nbd|qemu-storage-daemon|nbdkit|nbd-server|losetup|tgtadm|sync=disabled"
+    r"qemu-nbd|qemu-storage-daemon|nbdkit|nbd-server|losetup|tgtadm|sync=disabled|\bln[ \t]"
     r"|\bmount[ \t][^\n]{0,200}(\b(tmp|ram)fs\b|barrier|/dev/z?ram|:/)"
 )
 _OF_UNIT = re.compile(r"^Exec\w+[ \t]*=[-@:+!|]*[ \t]*", re.MULTILINE)

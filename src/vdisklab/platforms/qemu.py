@@ -70,6 +70,15 @@ _ARCHITECTURES = {
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
 _BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
+_OF_YAML = ("-", "run:", "script:", "command:", "cmd:", "exec:")
+"""Words before a command in lists of YAML, as those of CI services."""
+
+_ADDERS = ("xargs", "parallel")
+"""Programs that add words to those of a command."""
+
+_MOST_BEFORE = 100
+"""Words before QEMU's program: a sandbox has many options."""
+
 _LIBVIRTS_LOG = re.compile(r"^[0-9-]+ [0-9:.+]+: starting up libvirt version", re.MULTILINE)
 """Of /var/log/libvirt/qemu/GUEST.log, where each start of the guest follows those before."""
 
@@ -106,15 +115,15 @@ def _start(argv: Sequence[str]) -> int | None:
     variables = len(list(takewhile(_VARIABLE.fullmatch, argv)))  # libvirt's log has eight
     if tells(argv):
         return None
-    for index, word in islice(enumerate(argv), variables, variables + 16):
-        program = PurePath(word).name
+    for index, word in islice(enumerate(argv), variables, variables + _MOST_BEFORE):
+        program = PurePath(word).name.removeprefix("@")  # which make does not print
         if program.startswith("qemu-") and _QEMU.fullmatch(program):
             return index
         if program == "kvm" and all(map(_BEFORE.fullmatch, argv[:index])):
             return index
         if word.startswith("$") and any(map(_DISK_OPTION.fullmatch, argv[index + 1 :])):
             return index
-        if word.endswith(":") or word == "-":
+        if (word.endswith(":") or word == "-") and word not in _OF_YAML:
             return None
     return None
 
@@ -123,6 +132,12 @@ def _taken_away(command: ShellCommand) -> str | None:
     start = _start(command.argv) or 0
     preloaded = command.environment.get("LD_PRELOAD", "")
     return without_fsync((*command.argv[:start], f"LD_PRELOAD={preloaded}"))
+
+
+def _added(before: Sequence[str]) -> str:
+    """That the program before QEMU adds words to its arguments, as a clause; else empty."""
+    program = next((word for word in before if PurePath(word).name in _ADDERS), "")
+    return program and f"{PurePath(program).name} adds arguments, which {CHANGES_IT}"
 
 
 def read_command(
@@ -216,6 +231,7 @@ def _disks_of_command(
 ) -> Iterator[ConfiguredDisk]:
     lost = _taken_away(command)
     start = _start(command.argv) or 0
+    added = _added(command.argv[:start])
     disks = read_command(command.argv[start:], name, served)
     if_set = command.if_set
     others = read_command(if_set[_start(if_set) or 0 :], name, served) if if_set else ()
@@ -223,7 +239,9 @@ def _disks_of_command(
     unlocked = {name for each in command.argv if _UNLOCKED.search(each) for name in _files_in(each)}
     for read in disks:
         disk = read if command.in_function else _of_script(read)
-        doubt = command.doubt or disk.may_differ or ("" if doubts is None else doubts.of(disk))
+        doubt = (
+            command.doubt or added or disk.may_differ or ("" if doubts is None else doubts.of(disk))
+        )
         yield replace(
             disk, lost_below=lost or disk.lost_below, may_differ=doubt,
             unlocked=disk.source in unlocked, changed_at=where,

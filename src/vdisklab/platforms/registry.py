@@ -362,7 +362,8 @@ def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
         domain=_cut(disk.domain),
         target=_cut(disk.target),
         source=disk.source and _cut(disk.source),
-        problem=disk.problem and _cut(disk.problem),
+        problem=disk.problem and _cut(disk.problem.replace("␣", " ")),
+        may_differ=disk.may_differ.replace("␣", " "),
         unseen=disk.unseen and _cut(disk.unseen),
         limits=tuple(map(_cut, disk.limits)),
     )

@@ -84,6 +84,10 @@ _FROM_LIBRARY = re.compile(
 """Names of functions that set variables."""
 
 _WITH_SIGNAL = 2
+_OPENRC = re.compile(r"#![^\n]*/(?:openrc-run|runscript)\b")
+_LOADERS = ("eatmydata", "nosync")
+"""Programs that load a library of their name into what they start."""
+
 _GIVERS = ("sudo", "env", "exec", "nohup", "-i", "-E")
 _SOURCES = re.compile(r"(?:^|[\s;&|({])(?:\.|source)[ \t]+[^\s]")
 _BESIDE = re.compile(
@@ -169,6 +173,8 @@ def commands_of(
 
     Broken words, such as half a quotation, are left out.
     """
+    if _OPENRC.match(text):  # openrc-run(8): the supervisor starts this command
+        text = f"{text}\n$command $command_args\n"
     yield from _Reader(files or {}, first_line=first_line).commands(text, 0)
 
 
@@ -307,7 +313,9 @@ class _Reader:
         for name, value in given.items():
             self._give(name, ((value,),), ())
             self.settled.add(name)
+        exported, self.exported = self.exported, {**self.exported, **given}
         yield from self.commands(text, depth + 1)
+        self.exported = exported
         if kept is not None:
             self._restore(kept)
 
@@ -975,7 +983,9 @@ def _given_to(command: ShellCommand) -> Mapping[str, str]:
     first = next((word for word in command.argv if word not in _GIVERS), "")
     behind = dropwhile(_GIVERS.__contains__, command.argv)
     given = {match[1]: match[3] for match in _leading([*behind])} if first else {}
-    return {**command.given, **given}
+    loader = next((name for word in command.argv if (name := PurePath(word).name) in _LOADERS), "")
+    preloaded = {"LD_PRELOAD": f"lib{loader}.so"} if loader else {}
+    return {**preloaded, **command.given, **given}
 
 
 def _either(before: _Values | None, new: _Values) -> _Values:

@@ -6,7 +6,8 @@ bash(1), "Shell grammar".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -19,8 +20,8 @@ _TOKEN = re.compile(
     |(?P<redirect>(?:[0-9]*|&)[<>]{{1,3}}(?:&(?:[0-9]+|-))?(?![\w./-]*>))
     |(?P<array>[A-Za-z_]\w*\+?=\((?P<within>(?:\s++|\#[^\n]*+|{_WORD})*+)\))
     |(?P<function>[\w-]+\s*\(\s*\))
-    |(?P<end>\n\s*+(?!-)|;|&|\||\(|\))
-    |(?P<blank>\n\s*+(?=-)|[^\S\n]++)
+    |(?P<end>\n\s*+(?!--?[A-Za-z])|;|&|\||\(|\))
+    |(?P<blank>\n\s*+(?=--?[A-Za-z])|[^\S\n]++)
     |(?P<word>{_WORD})""",
     re.VERBOSE | re.DOTALL,
 )
@@ -28,7 +29,7 @@ _TOKEN = re.compile(
 is a placeholder that a person wrote, not a redirection."""
 
 SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "ssh"))
+_SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "zsh", "ssh", "at", "batch"))
 
 ARRAY = "\0"
 """Stands before an array's words, and between them."""
@@ -100,6 +101,7 @@ def _simple_commands(text: str) -> Iterator[tuple[list[str], str, int]]:
     text = re.sub(r"\\\r?\n", f" {_BREAK}", text)
     argv: list[str] = []
     delimiters: list[str] = []
+    lines: Mapping[str, list[int]] = {}
     file_follows = delimiter_follows = False
     position, line, counted, first = 0, 1, 0, 1
     while token := _TOKEN.search(text, position):
@@ -123,7 +125,8 @@ def _simple_commands(text: str) -> Iterator[tuple[list[str], str, int]]:
             if token["function"]:
                 yield [DEFINES, *re.findall(r"[\w-]+", token["function"])[-1:]], "", first
             if delimiters and token["end"] and token["end"].startswith("\n"):
-                body, position = _here(text, token.start() + 1, delimiters)
+                lines = lines or _places_of_lines(text)
+                body, position = _here(text, token.start() + 1, delimiters, lines)
                 delimiters = []
                 yield [HERE, body] if body else [], "\n", first
                 position = max(position, token.end()) if not body else position
@@ -133,14 +136,29 @@ def _simple_commands(text: str) -> Iterator[tuple[list[str], str, int]]:
     yield argv, "", first
 
 
-def _here(text: str, start: int, delimiters: list[str]) -> tuple[str, int]:
-    """The texts after `<<` that begin there, and the place behind them; none without its end."""
+def _here(
+    text: str, start: int, delimiters: list[str], lines: Mapping[str, list[int]]
+) -> tuple[str, int]:
+    """The texts after `<<` that begin there, and the place behind them; none without its end.
+    `lines` has the places of the text's lines by their words."""
     bodies, position = [], start
     for delimiter in delimiters:
-        word = re.escape(re.sub(r"^-|[\"'\\]", "", delimiter))
-        end = re.compile(rf"(?m)^[ \t]*{word}[ \t\r]*$").search(text, position)
-        if end is None:
+        name = re.sub(r"^-|[\"'\\]", "", delimiter)
+        places = lines.get(name, [])
+        after = bisect_left(places, position)
+        if after == len(places):
             return "", start
-        bodies.append(text[position : end.start()])
-        position = end.end()
+        bodies.append(text[position : places[after]])
+        end = text.find("\n", places[after])
+        position = len(text) if end < 0 else end
     return "\n".join(bodies).replace(_BREAK, "\n"), position
+
+
+def _places_of_lines(text: str) -> Mapping[str, list[int]]:
+    """The places of a text's lines, by their words without the blanks around them."""
+    found: dict[str, list[int]] = {}
+    position = 0
+    for line in text.split("\n"):
+        found.setdefault(line.strip(), []).append(position)
+        position += len(line) + 1
+    return found

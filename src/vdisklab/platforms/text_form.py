@@ -17,9 +17,9 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import sourced_files
 
 FORMS = (
-    "pasted", "ansible_commands", "container_run", "systemd_unit", "process_list", "info_block",
-    "qm_commands", "virt_install", "virsh_attach", "monitor_commands", "terraform", "packer",
-    "ansible", "compose",
+    "pasted", "ansible_commands", "readconfig", "container_run", "systemd_unit", "process_list",
+    "info_block", "qm_commands", "virt_install", "virsh_attach", "monitor_commands", "terraform",
+    "packer", "ansible", "compose",
 )  # fmt: skip
 """The files of the forms, the outermost first: what was pasted may be any other."""
 

@@ -1,4 +1,5 @@
-"""virt-install(1): its `--disk`, `--controller` and `--filesystem` as a domain's XML.
+"""virt-install(1): its `--disk`, `--controller` and `--filesystem` as a domain's XML; virt-xml(1),
+which adds and changes disks of a guest that exists.
 
 Defaults are those of virt-manager 5.1 (virtinst/devices/disk.py, set_defaults): discard=unmap; on a
 block device cache=none and io=native. Without `bus=` a guest with a known system gets virtio.
@@ -7,6 +8,7 @@ block device cache=none and io=native. Without `bus=` a guest with a known syste
 from __future__ import annotations
 
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -14,7 +16,7 @@ from pathlib import PurePath
 
 from vdisklab.path.architecture import X86_64, architecture_of
 from vdisklab.path.named_target import names_device
-from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.reading import GuestText, UnreadDisk
 from vdisklab.platforms.shell_script import commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.unknown_words import parts_of, unknown_in
@@ -28,7 +30,7 @@ _PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd
 
 
 def _recognises(text: GuestText) -> bool:
-    return re.search(r"\bvirt-install\b[^\n]*(?:\\\r?\n[^\n]*)*", text.text) is not None
+    return re.search(r"\bvirt-(?:install|xml)\b[^\n]*(?:\\\r?\n[^\n]*)*", text.text) is not None
 
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
@@ -37,6 +39,40 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         if "virt-install" in names and not tells(command.argv):
             argv = command.argv[names.index("virt-install") + 1 :]
             yield GuestText(_domain(argv, text.name), text.origin, doubt=command.doubt)
+        elif "virt-xml" in names and not tells(command.argv):
+            argv = command.argv[names.index("virt-xml") + 1 :]
+            yield from _of_virt_xml(argv, text, command.doubt)
+
+
+def _of_virt_xml(argv: Sequence[str], text: GuestText, doubt: str) -> Iterator[GuestText]:
+    """The disk that `--add-device` adds, and a row for one that `--edit` changes, of which the rest
+    is the guest's."""
+    rest = [*argv]
+    for name in ("-c", "--connect"):
+        if name in rest[:-1]:
+            del rest[rest.index(name) : rest.index(name) + 2]
+    guest = next((word for word in rest if not word.startswith("-")), "?")
+    options = [*_options([word for word in rest if word != guest])]
+    names = {name for name, _ in options}
+    for option, value in options:
+        parts = _parts(value, "path")
+        bus = parts.get("bus", parts.get("target.bus", "virtio"))
+        if option != "disk" or "remove-device" in names:
+            continue
+        if "edit" in names or bus == "scsi":
+            edited = dict(options).get("edit", "")
+            target = edited.partition("=")[2] or parts.get("target.dev", parts.get("target", "?"))
+            verb = "changes" if "edit" in names else "adds"
+            why = (
+                f"virt-xml {verb} it ({value[:100]}), and the rest is in its guest: name what "
+                f"`virsh dumpxml {shlex.quote(guest)}` prints on its host"
+            )
+            lossy = parts.get("cache", parts.get("driver.cache")) == "unsafe"
+            row = UnreadDisk(guest, target, why, drops_flushes=lossy)
+            yield GuestText(_domain(("--name", guest), guest), text.origin, unread=(row,))
+        else:
+            domain = _domain(("--name", guest, "--disk", value), guest)
+            yield GuestText(domain, text.origin, doubt=doubt)
 
 
 def _domain(argv: Sequence[str], name: str) -> str:

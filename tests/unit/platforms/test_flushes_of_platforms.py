@@ -143,7 +143,7 @@ def test_a_shells_substitution_is_one_word(file: str) -> None:
     (disk,) = read(f"{QEMU}-drive file={file},format=raw,if=virtio,cache=unsafe\n")
     assert disk.path == parse_path("raw/unsafe")
     (named,) = read(f"{QEMU}$(cat my arguments)\n")
-    assert "$(cat␣my␣arguments), which may describe a disk" in (named.problem or "")
+    assert "$(cat my arguments), which may describe a disk" in (named.problem or "")
 
 
 @pytest.mark.parametrize(
