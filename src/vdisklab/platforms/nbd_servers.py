@@ -19,7 +19,7 @@ from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
-from vdisklab.platforms import beside, nfs_exports, server_files
+from vdisklab.platforms import beside, initiators, nfs_exports, server_files
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
@@ -163,6 +163,7 @@ def with_servers(
     """The disks, each with the loss of the server in these texts that has it. The lines that are
     said are those of the texts that the user `named`, which a form may have rewritten."""
     written = {text.origin: text for text in named}
+    host = initiators.initiator_of(texts)
     lossy: list[_LossyServer] = []
     clients: dict[str, str] = {}
     mounts: list[beside.Command] = []
@@ -178,7 +179,10 @@ def with_servers(
         lossy += (
             _LossyServer(server, original, (server.program,)) for server in beside.lossy(commands)
         )
-        lossy += (_LossyServer(server, original) for server in server_files.lossy_disks(text))
+        lossy += (
+            _LossyServer(replace(server, host=host), original)
+            for server in server_files.lossy_disks(text)
+        )
         lossy += (_LossyServer(server, original) for server in nfs_exports.lossy_exports(text))
         clients |= beside.clients(commands)
         mounts += commands
@@ -218,8 +222,10 @@ def _of_instance(text: GuestText) -> str:
 
 
 def starts_servers(text: GuestText) -> bool:
-    """True if commands of this text start a server of disks."""
-    return any(program in _SERVERS for program, _ in _servers_in(text.text))
+    """True if commands of this text start a server of disks, or make what loses flushed data."""
+    commands = [*_servers_in(text.text)]
+    serves = any(program in _SERVERS for program, _ in commands)
+    return serves or any(True for _ in beside.lossy(commands))
 
 
 def only_servers(text: GuestText) -> bool:

@@ -23,6 +23,7 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.platforms import (
     host_lines,
     host_mounts,
+    initiators,
     nbd_servers,
     nfs_exports,
     no_guests,
@@ -196,6 +197,7 @@ def _with_host(
 _WITHOUT_GUEST = (
     (variable_values.is_values_file, variable_values.said),
     (host_mounts.is_mounts_file, host_mounts.said),
+    (initiators.is_initiator_file, initiators.said),
     (storage_pools.is_pool_file, storage_pools.said),
     (nfs_exports.is_exports_file, nfs_exports.said),
 )

@@ -18,26 +18,15 @@ from urllib.parse import parse_qs
 
 from vdisklab.errors import PlanError
 from vdisklab.path.memory_names import memory_by_name
-from vdisklab.platforms import beside
+from vdisklab.platforms import beside, targetcli
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.reading import DisklessGuest, GuestText, branches, tree, word
+from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree, branches, tree, word
 from vdisklab.units import counted
 
 _TGT = re.compile(r"^[ \t]*<target[ \t]+(?P<name>[^>\s]+)[ \t]*>", re.MULTILINE)
 _STORE = re.compile(r"^[ \t]*<?(?:backing|direct)-store\b", re.MULTILINE)
 _LIO = re.compile(r'"storage_objects"\s*:')
 _NBD = re.compile(r"^[ \t]*exportname[ \t]*=", re.MULTILINE)
-_TARGETCLI = re.compile(
-    r"(?m)^[^#\n]*?/backstores/(?P<plugin>\w+)[ /]+create[ \t]+(?P<words>[^\n;&|]+)"
-)
-_ATTRIBUTE = re.compile(
-    r"(?m)^[^#\n]*?/backstores/(?P<plugin>\w+)/(?P<name>[^\s/'\"]+)[ ]+set[ ]+attribute[ ]+"
-    r"(?:[^\n;&|]*[ ])?emulate_write_cache=(?P<value>[01])"
-)
-_LUN = re.compile(
-    r"(?m)^[^#\n]*?/iscsi/(?P<target>iqn\.[^\s/]+)/tpg[0-9]+/luns[ /]+create[ \t]+"
-    r"(?P<words>[^\n;&|]+)"
-)
 _PORT = "10809"
 _JUDGED_STORES = ("rdwr", "aio", "null")
 _ON_DISK = "serve a file or device on a disk"
@@ -67,6 +56,8 @@ class ServedDisk:
     by_kernel: bool = False
     initiator: str = ""
     others: tuple[str, ...] = ()
+    host: str = ""
+    """The initiator of the guests' host, in small letters, if that is known."""
 
     @property
     def title(self) -> str:
@@ -88,7 +79,7 @@ class ServedDisk:
         return str(url.port or _PORT) == self.port
 
     def _is_given_to(self, disk: ConfiguredDisk) -> bool:
-        asks = "" if disk.server is None else disk.server.initiator.lower()
+        asks = self.host if disk.server is None else disk.server.initiator.lower()
         return not asks or (asks not in self.others and self.initiator in ("", asks))
 
     def _is_at(self, place: str, lun: str) -> bool:
@@ -114,7 +105,7 @@ def _kind_of(text: GuestText) -> str | None:
         return "LIO"
     if _NBD.search(body):
         return "nbd-server"
-    return "targetcli" if _TARGETCLI.search(body) or _LUN.search(body) else None
+    return "targetcli" if targetcli.is_targetcli(body) else None
 
 
 def is_commands(text: GuestText) -> bool:
@@ -128,11 +119,11 @@ def served_disks(text: GuestText) -> tuple[ServedDisk, ...]:
         case "tgt":
             return tuple(_of_tgt(text.text))
         case "LIO":
-            return tuple(_of_lio(text))
+            return tuple(_of_lio(next(iter(text.documents), {})))
         case "nbd-server":
             return tuple(_of_nbd_server(text.text))
         case "targetcli":
-            return tuple(_of_targetcli(text.text))
+            return tuple(_of_lio(targetcli.configuration(text.text)))
         case _:
             return ()
 
@@ -234,9 +225,8 @@ def _of_store(
     return ServedDisk("tgtd", target, lun, loss=loss, instead=instead, unknown=unknown, line=line)
 
 
-def _of_lio(text: GuestText) -> Iterator[ServedDisk]:
-    """The LUNs of each target by the storage object that they name."""
-    document = next(iter(text.documents), {})
+def _of_lio(document: Tree) -> Iterator[ServedDisk]:
+    """The LUNs of each target of a saveconfig.json by the storage object that they name."""
     objects = {
         f"/backstores/{word(each, 'plugin')}/{word(each, 'name')}": each
         for each in branches(document, "storage_objects")
@@ -292,44 +282,6 @@ def _of_object(target: str, lun: str, stored: Mapping[str, object], named: str) 
     return ServedDisk(
         "LIO", target, lun, loss=loss, instead=instead, unknown=unknown, by_kernel=by_kernel
     )
-
-
-def _of_targetcli(body: str) -> Iterator[ServedDisk]:
-    """The LUNs that commands of targetcli(8) make, by their backstores, numbered from 0.
-
-    `create` of fileio is `name file_or_dev size write_back`, of block `name dev`, of ramdisk `name
-    size`; write_back is on without a word (targetcli-fb's ui_backstore.py), and the kernel reports
-    the cache then (fd_configure_device in target_core_file.c sets emulate_write_cache), so that
-    only a changed emulate_write_cache hides it.
-    """
-    stores: dict[str, dict[str, object]] = {}
-    for match in _TARGETCLI.finditer(body):
-        given = _given(match["words"], ("name", "file_or_dev", "size", "write_back"))
-        file = given.get("file_or_dev") or given.get("dev") or ""
-        keeps = given.get("write_back", "true").lower() in ("true", "yes", "1")
-        name = f"/backstores/{match['plugin']}/{given.get('name', '')}"
-        stores[name] = {"plugin": match["plugin"], "dev": file, "write_back": keeps}
-    for match in _ATTRIBUTE.finditer(body):
-        store = stores.get(f"/backstores/{match['plugin']}/{match['name']}")
-        if store is not None:
-            store["attributes"] = {"emulate_write_cache": match["value"]}
-    counts: dict[str, int] = {}
-    for match in _LUN.finditer(body):
-        target, given = match["target"], _given(match["words"], ("storage_object", "lun"))
-        lun = given.get("lun") or str(counts.get(target, 0))
-        counts[target] = counts.get(target, 0) + 1
-        named = given.get("storage_object", "")
-        yield _of_object(target, lun, stores.get(named, {}), named)
-
-
-def _given(text: str, names: Sequence[str]) -> Mapping[str, str]:
-    """The parameters of a command of targetcli, by place or by name."""
-    found: dict[str, str] = {}
-    places = iter(names)
-    for raw in text.split():
-        name, equals, value = raw.strip("\"'").partition("=")
-        found[name if equals else next(places, "")] = value if equals else name
-    return found
 
 
 def _of_nbd_server(body: str) -> Iterator[ServedDisk]:
