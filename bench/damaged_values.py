@@ -27,7 +27,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ from vdisklab.results.store import Store, open_store
 
 sys.path.insert(0, str(ROOT))
 from tests.unit.results.damaging import unchecked
+
+from vdisklab.value import replace
 
 PATHS = ("ext4/raw/none", "ext4/qcow2/none", "ext4/raw/writeback", "host")
 DENSITY_PATH = "raw/none/virtio:guests={}"

@@ -24,9 +24,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from machine import machine_facts
 from pages import keep_record, record_of
@@ -254,7 +256,7 @@ def run_rows(
                         site, guests.with_disk, images[kind], row.failure,
                         name=f"run{wanted.index(row)}-{number}", seed=number,
                     )  # fmt: skip
-                    line |= asdict(found)
+                    line |= to_builtins(found)
                 except VdisklabError as error:
                     line["failure"] = error.message
                 line["seconds"] = round(time.monotonic() - begun, 2)
@@ -284,7 +286,7 @@ def record(lines: Sequence[Mapping[str, Any]], directory: Path) -> dict[str, Any
                 **row.facts,
                 "runs": len(runs),
                 "outcomes": dict(Counter(run.outcome.value for run in runs)),
-                "facts": asdict(facts_of(runs)),
+                "facts": to_builtins(facts_of(runs)),
                 "runs_a_minute": round(60 * len(runs) / sum(line["seconds"] for line in done), 1),
                 "failures": [line["failure"] for line in of_row if "failure" in line],
             }
@@ -368,7 +370,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _run_of(line: Mapping[str, Any]) -> FailingRun:
-    fields = {name: line[name] for name in FailingRun.__dataclass_fields__}
+    fields = {name: line[name] for name in FailingRun.__struct_fields__}
     return FailingRun(**{**fields, "outcome": RunOutcome(line["outcome"])})
 
 

@@ -36,12 +36,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from tests.conftest import look_around
 from tests.lab import Lab
 from tests.unit.results.values import a_campaign, a_run
@@ -366,13 +367,13 @@ def keep(facts: dict[str, object], found: dict[str, Totals]) -> None:
     )
     for name, totals in found.items():
         if totals.faults or totals.injections >= recorded_kinds.get(name, {}).get("injections", 0):
-            recorded_kinds[name] = asdict(totals)
+            recorded_kinds[name] = to_builtins(totals)
     keep_record(RECORD, {"bench": "faults", **facts, "kinds": recorded_kinds})
 
 
 def print_totals(found: dict[str, Totals]) -> None:
     """Prints the totals so far."""
-    print_result({name: asdict(totals) for name, totals in found.items()})
+    print_result({name: to_builtins(totals) for name, totals in found.items()})
 
 
 def main() -> None:

@@ -43,10 +43,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from hand_guest import COMMAND_LINE, DISK, DISK_ARGUMENTS, DRIVE, HandGuest, hand_guest, make_initrd
 from machine import machine_facts, print_result
@@ -70,6 +72,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
+from vdisklab.value import replace
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.program import Outputs, Timing, Workload
 from vdisklab.workload.registry import workload_for
@@ -519,7 +522,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine_facts(directory),
         "kernel": kernel.release,
         "cell": f"{PATH} (warm)",
-        "trial": asdict(trial),
+        "trial": to_builtins(trial),
         "guest_memory_mib": MEMORY_MIB,
         "buffer": BUFFER,
         "short_run": None if count is None else SHORT,
@@ -528,7 +531,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         **({"below": options.below} if options.below else {}),
     }
     if options.changes:
-        result["changes"] = {name: asdict(CHANGES[name]) for name in options.changes}
+        result["changes"] = {name: to_builtins(CHANGES[name]) for name in options.changes}
     boots: list[list[Round]] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(dir=directory) as name:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from vdisklab.results import rows, schema
 from vdisklab.results.exchange import read_export
 from vdisklab.results.model import METRICS, Campaign, HostFacts, Run
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 RECORD = Path(__file__).parent / "results" / "search-disk.json.gz"
 MEDIA = ("Samsung SSD 840", "WDC WD40EFRX")

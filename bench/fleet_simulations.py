@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from vdisklab.analysis.fleet.outlier_hosts import find_outliers
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
+from vdisklab.value import replace
 
 Rng = np.random.Generator
 Table = list[dict[str, Any]]

@@ -23,10 +23,12 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import FrameType
+
+from msgspec import to_builtins
 
 from fuzz_inputs import Mutator, Parser
 from fuzz_parsers import parsers
@@ -184,7 +186,7 @@ def main() -> int:
         "limit_cpu_seconds": wanted.limit,
         "limit_mib": wanted.memory,
         "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "parsers": {name: asdict(tally) for name, tally in tallies.items()},
+        "parsers": {name: to_builtins(tally) for name, tally in tallies.items()},
     }
     print_result(result)
     return 1 if result["faults"] else 0

@@ -37,11 +37,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from tests.conftest import look_around
 from tests.lab import Lab
 
@@ -92,7 +93,7 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Adds the results of other kills."""
-        for name, value in asdict(other).items():
+        for name, value in to_builtins(other).items():
             if isinstance(value, dict):
                 for kind, count in value.items():
                     self.by_kind[kind] = self.by_kind.get(kind, 0) + count
@@ -327,7 +328,7 @@ def main() -> None:
         found = kill(Path(name), options.kills, options.guests, options.seed, options.seconds)
     totals.add(found)
     record["portions"].append({**portion, "kills": found.kills})
-    result = {"bench": "killed", **facts, **record, "totals": asdict(totals)}
+    result = {"bench": "killed", **facts, **record, "totals": to_builtins(totals)}
     if options.add:
         options.add.write_text(json.dumps(result, indent=2) + "\n")
     print_result(result)

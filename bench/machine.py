@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from vdisklab import __version__
 from vdisklab.host.blockdevice import medium_of
@@ -17,7 +18,7 @@ from vdisklab.host.facts import collect_facts
 
 def machine_facts(directory: Path) -> dict[str, Any]:
     """The host's facts, the medium below a directory, and the current time."""
-    facts = asdict(collect_facts(LocalHost()))
+    facts = to_builtins(collect_facts(LocalHost()))
     facts.pop("machine_id")
     return {
         "vdisklab": __version__,

@@ -33,7 +33,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from math import comb
 from pathlib import Path
@@ -52,6 +52,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.nbd import NbdDisk, nbd_disk
 from vdisklab.results.model import Direction
 from vdisklab.units import KIB, MIB, SECTOR
+from vdisklab.value import replace
 from vdisklab.workload.load_windows import LoadWindow, longest_stall
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
 

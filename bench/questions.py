@@ -15,11 +15,12 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from machine import machine_facts, print_result
 from pages import record_of
@@ -95,7 +96,7 @@ def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str,
         if first is None or other is None:
             continue
         try:
-            figures = asdict(pair) | _figures(store, pair, first, other)
+            figures = to_builtins(pair) | _figures(store, pair, first, other)
         except PlanError as error:  # all runs of a path failed
             print(error, file=sys.stderr)
         else:
@@ -221,7 +222,9 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
     return {
         "label": label,
         "date": campaign.started.isoformat(timespec="seconds"),
-        "host": {key: str(value) for key, value in asdict(campaign.host).items() if key != "more"},
+        "host": {
+            key: str(value) for key, value in to_builtins(campaign.host).items() if key != "more"
+        },
         "rounds": loaded.rounds,
         "emulated": loaded.caveats.accelerator == "tcg",
     }

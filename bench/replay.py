@@ -35,13 +35,14 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from machine import machine_facts
 from pages import keep_record, record_of
@@ -419,7 +420,7 @@ def keep(work: Path) -> dict[str, Any]:
     return {
         "machine": machine_facts(work),
         "recorded_on": RECORDED_ON,
-        "disk": asdict(SLOW),
+        "disk": to_builtins(SLOW),
         "fidelity": [
             pair
             for application in LONG_APPLICATIONS

@@ -40,12 +40,12 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import to_builtins
 
 from machine import machine_facts
 from pages import keep_record, record_of
@@ -66,6 +66,7 @@ from replay import (
 from slow_disk import DiskTimes, disk_of_one_arm
 from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import read_load
+from vdisklab.value import replace
 
 RECORD = "replay-disk.json.gz"
 LOADS = Path(__file__).with_name("replay-disk.toml")
@@ -245,13 +246,13 @@ def keep(work: Path) -> dict[str, Any]:
     return {
         "machine": machine_facts(work),
         "path": PATH,
-        "disk": asdict(TIMES) | {"rate": RATE},
+        "disk": to_builtins(TIMES) | {"rate": RATE},
         "recordings": [
             *before["recordings"],
             *(pair for pair in _pairs_in(work) if pair not in before["recordings"]),
         ],
         "earlier": before["earlier"],
-        "fast_disk": asdict(FAST) | {"rate": FAST_RATE},
+        "fast_disk": to_builtins(FAST) | {"rate": FAST_RATE},
         "rates": (
             [_at_rate(work / "rates", name) for name in _loads_at_rates()]
             if (work / "rates").exists()

@@ -35,7 +35,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,6 +55,7 @@ from vdisklab.analysis.search import first_cells, goodness, next_cells, search_s
 from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.results.exchange import read_export
 from vdisklab.results.model import Run
+from vdisklab.value import replace
 
 RESULTS = Path(__file__).parent / "results"
 DRIFT = 0.15

@@ -39,13 +39,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import to_builtins
 
 from machine import machine_facts, print_result
 from steady_disk import VOLUME, dirty_limit, steady_disk, steady_processor
@@ -134,7 +135,7 @@ def measure(
 
 def note_speed(file: Path) -> None:
     """Writes the speed of disk and processor beside the databases; fails if theirs is another."""
-    text = json.dumps({**asdict(VOLUME), "processor": SHARE})
+    text = json.dumps({**to_builtins(VOLUME), "processor": SHARE})
     if file.exists() and file.read_text() != text:
         raise SystemExit(f"{file.parent} was measured on a disk of {file.read_text()}, not {text}")
     file.write_text(text)

@@ -6,10 +6,11 @@ measures, needs and diagnostics are such values.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
+
+from vdisklab.value import HIDDEN, Value
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
@@ -100,11 +101,11 @@ def adapter(hint: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
 
 
 @cache
-def shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+def shown_fields(kind: type[Value]) -> dict[str, Any]:
     """The types of the fields that JSON has."""
     hints = get_type_hints(kind, include_extras=True)
     return {
-        field.name: hints[field.name]
-        for field in dataclasses.fields(kind)
-        if not field.metadata.get("exclude")
+        name: hints[name]
+        for name in kind.__struct_fields__
+        if HIDDEN not in getattr(hints[name], "__metadata__", ())
     }

@@ -1,4 +1,4 @@
-"""Answers as JSON, their schemas, and their rows as CSV, all from the answers' own dataclasses.
+"""Answers as JSON, their schemas, and their rows as CSV, all from the answers' own classes.
 
 A field's `Annotated` text is its description. CSV's columns are the paths of JSON: `ratio.low`.
 """
@@ -6,22 +6,19 @@ A field's `Annotated` text is its description. CSV's columns are the paths of JS
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 from vdisklab.as_text import AsText, Saying, adapter, shown_fields
 from vdisklab.sanitise import sanitise
 from vdisklab.validation import Checked
+from vdisklab.value import Value
 
 if TYPE_CHECKING:
     pass
 
-HIDDEN: Mapping[str, bool] = MappingProxyType({"exclude": True})
-"""The metadata of a field that documents leave out, in pydantic's words."""
 
 RARE = object()
 """Marks a part that most answers lack: CSV has its columns only where it is there."""
@@ -32,14 +29,13 @@ Probability = Annotated[float, Checked({"ge": 0, "le": 1})]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
-class Answer:
-    """The answer that a verb prints: a dataclass that is also its JSON document.
+class Answer(Value):
+    """The answer that a verb prints: a value that is also its JSON document.
 
     `FORMAT` names the document and its version. A new key does not change the version; a key that
     is removed or changes its meaning raises it.
     """
 
-    __slots__ = ()
     FORMAT: ClassVar[str]
 
 
@@ -49,7 +45,7 @@ def document(answer: Answer, sentences: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    """A dataclass in JSON's own types, with keys in the order of its fields."""
+    """A value in JSON's own types, with keys in the order of its fields."""
     kind: Any = type(value)
     return adapter(kind).dump_python(value, mode="json")
 
@@ -97,7 +93,7 @@ def _untitled(schema: Any) -> Any:  # noqa: ANN401 - a part of a schema
 
 
 def _describe(definition: dict[str, Any], kind: type) -> None:
-    """Adds what a dataclass's docstring and its fields' `Annotated` texts say."""
+    """Adds what a class's docstring and its fields' `Annotated` texts say."""
     definition["description"] = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     fields = shown_fields(kind)
     definition["required"] = list(fields)
@@ -108,12 +104,12 @@ def _describe(definition: dict[str, Any], kind: type) -> None:
 
 
 def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
-    """The dataclasses that stand for objects in a type, with all that they hold."""
+    """The classes that stand for objects in a type, with all that they hold."""
     found: set[type] = set()
     waiting = [hint]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, type) and dataclasses.is_dataclass(part):
+        if isinstance(part, type) and issubclass(part, Value):
             if part not in found and not issubclass(part, AsText | Saying):
                 found.add(part)
                 waiting += shown_fields(part).values()
@@ -171,7 +167,7 @@ def _holds_objects(hint: Any) -> bool:  # noqa: ANN401 - any type
 def _nested(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
     """The fields of the objects that a type stands for; empty if it stands for none."""
     if isinstance(hint, type):
-        if dataclasses.is_dataclass(hint) and not issubclass(hint, AsText | Saying):
+        if issubclass(hint, Value) and not issubclass(hint, AsText | Saying):
             return shown_fields(hint)
         return {}
     if get_origin(hint) in (tuple, list, Mapping, dict):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from vdisklab.value import Value
 
 MISSING = "–"
 """Shown for a missing number, which is never shown as zero."""
@@ -33,8 +34,7 @@ _GLUED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Value):
     """A factor of the SI unit and its suffix; all numbers of a column use the same."""
 
     factor: float

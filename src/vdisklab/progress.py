@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
+from vdisklab.value import Value
 
-@dataclass(frozen=True, slots=True)
-class CampaignStarted:
+
+class CampaignStarted(Value):
     """The number of runs of a campaign, and how many of them are already stored.
 
     `campaign` is its id. `at_most` is True if a search may drop cells later, so that fewer runs are
@@ -26,8 +26,7 @@ class CampaignStarted:
     usual_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(Value):
     """A cell begins in a round (both counted from 1); `rounds` is None if a search decides.
 
     `later` counts the cells that this round still measures after it.
@@ -41,16 +40,14 @@ class RunStarted:
     later: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementStarted:
+class MeasurementStarted(Value):
     """One program of the cell begins; `seconds` is its run time, None if it has no time limit."""
 
     name: str
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Throughput:
+class Throughput(Value):
     """The current throughput of the running measurement.
 
     In a guest QEMU counts it; on the host the kernel does, but without operations. A measurement
@@ -61,8 +58,7 @@ class Throughput:
     operations_per_second: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Value):
     """A cell ended; `failure` is the reason if it failed."""
 
     cell: str
@@ -70,22 +66,19 @@ class RunFinished:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Value):
     """Work that is not a measurement: building a stack, booting a guest, writing an image."""
 
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Value):
     """A sentence for the user that must not be overwritten by later progress."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PathDropped:
+class PathDropped(Value):
     """A requested path that is not measured: why, and what to write instead."""
 
     path: str
@@ -93,23 +86,20 @@ class PathDropped:
     instead: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWarning:
+class PlanWarning(Value):
     """A warning about the numbers, before they are measured."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class DurablePaths:
+class DurablePaths(Value):
     """How many paths of a plan count as durable, and how many of them by power cuts."""
 
     paths: int
     tested: int
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
+class Moving(Value):
     """The bandwidth at one moment."""
 
     moment: Annotated[float, "seconds since 1970"]
@@ -117,8 +107,7 @@ class Moving:
     operations_per_second: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Value, kw_only=True):
     """A campaign that is being measured."""
 
     process: int = 0

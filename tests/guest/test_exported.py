@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu import arguments, machine_arguments
 from vdisklab.platforms.registry import forms
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.guest
 

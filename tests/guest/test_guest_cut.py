@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.units import MIB
+from vdisklab.value import replace
 
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 

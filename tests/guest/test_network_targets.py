@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.servers.nfs import ganesha
 from tests.servers.ssh import sshd
 from vdisklab.cli.shell.main import main
 from vdisklab.results.model import Run
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.guest
 

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
@@ -33,6 +33,7 @@ from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import read_load
 from vdisklab.recording.guests import RunningGuest, find_guest
 from vdisklab.recording.recorder import LOG_LIMIT, NotTraced, Wait, find_disk, record_disk
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.guest
 

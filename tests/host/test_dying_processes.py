@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from tests.unit.guest.qemu.test_storage_daemon import plain
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.waiting import exit_status
 from vdisklab.powercut.nbd import NbdDisk, restarting_daemon
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

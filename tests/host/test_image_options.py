@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from vdisklab.platforms.disk_context import DiskContext, disk_path
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.registry import configure
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import replace
 
 HOST = LocalHost()
 SIZE = 8 << 20

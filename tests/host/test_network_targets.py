@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from vdisklab.storage.server_url import Url, url_of
 from vdisklab.storage.site import open_site
 from vdisklab.storage.targets import Directory, Remote
 from vdisklab.units import MIB
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from vdisklab.powercut.workers import JudgingJob
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.storage.disk_server import Lies
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

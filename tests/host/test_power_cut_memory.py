@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.write_log import read_log
 from vdisklab.units import MIB
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.progress import silent
 from vdisklab.storage.logged_disk import logged_file
 from vdisklab.storage.write_log import Flag, read_log
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

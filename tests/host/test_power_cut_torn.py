@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from vdisklab.powercut.examiner import Examiner, open_examiner
 from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.storage.write_log import LogEntry, read_log
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

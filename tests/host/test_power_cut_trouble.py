@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +46,7 @@ from vdisklab.powercut.workers import (
 )
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.units import KIB
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

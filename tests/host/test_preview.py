@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
 from vdisklab.storage.image import random_source
 from vdisklab.storage.site import open_site
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import requested_profile
 
 pytestmark = pytest.mark.host

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.servers.iscsi import TARGET, USER, tgt
 from tests.servers.nbd import NO_FLUSH, nbdkit, qemu_nbd, requests
 from tests.servers.nfs import ganesha
 from tests.servers.ssh import sshd
+from vdisklab.value import replace
 
 pytestmark = pytest.mark.host
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -20,6 +19,7 @@ from vdisklab.results import rows, schema
 from vdisklab.results.model import METRICS, Campaign, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 _SQLITE = sqlite.dialect(paramstyle="qmark")

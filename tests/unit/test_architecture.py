@@ -17,9 +17,13 @@ PACKAGE = "vdisklab"
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / PACKAGE
 
+# The base of all values, below all rooms.
+EVERYWHERE = {"value"}
+
 # Who imports whom, exactly: an import that is not named here fails, and so does a name that nobody
 # needs any more. A room may import itself. `results.model` names one module of a room.
 ALLOWED = {
+    "value": set(),
     "errors": set(),
     "validation": set(),
     "progress": set(),
@@ -88,8 +92,8 @@ ROW_OF_FILE = {"verb": "cli", "action": "actions", "answer": "answers", "view": 
 
 # The vocabulary of results imports the pure core alone, so that all may import it.
 ALLOWED_IN_MODULE = {
-    "path.durability": {"documents", "path"},
-    "results.model": {"path", "documents"},
+    "path.durability": {"path"},
+    "results.model": {"path"},
     "results.power_cut": {"path", "results.model"},
 }
 
@@ -166,7 +170,11 @@ def may_import(importer: str, imported: str) -> bool:
     row, room = row_of(importer), stage_of(importer)
     if row == room and imported.startswith((f"{room}.verb", f"{room}.action")):
         return False
-    allowed = (ALLOWED | ALLOWED_IN_MODULE)[row] | ({room, row} if row != importer else set())
+    allowed = (
+        EVERYWHERE
+        | (ALLOWED | ALLOWED_IN_MODULE)[row]
+        | ({room, row} if row != importer else set())
+    )
     return any(imported == name or imported.startswith(f"{name}.") for name in allowed)
 
 

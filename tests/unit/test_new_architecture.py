@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import pytest
 
 from vdisklab.path.architecture import ARCHITECTURES, CHOICE, Architecture, host_of
 from vdisklab.path.segments import Bus
+from vdisklab.value import Value
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/vdisklab"
@@ -63,9 +63,9 @@ def strings(value: object) -> Iterator[str]:
     elif isinstance(value, tuple):
         for item in value:
             yield from strings(item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from strings(getattr(value, field.name))
+    elif isinstance(value, Value):
+        for name in value.__struct_fields__:
+            yield from strings(getattr(value, name))
 
 
 def pattern_of(word: str) -> str:

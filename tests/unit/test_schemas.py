@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from vdisklab.answers import documents, plan
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import schemas
 from vdisklab.guest.qemu.command_line import BootFiles
+from vdisklab.value import replace
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = schemas(documents())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import NO_BASELINE, command_words
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from vdisklab.campaign.chosen_slots import Choose, TimeLimit
@@ -11,6 +10,7 @@ from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Event
 from vdisklab.results.store import Store
+from vdisklab.value import Value
 
 
 class CellSearch(Protocol):
@@ -33,8 +33,7 @@ class CellSearch(Protocol):
         """The time that this search may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(Value):
     """A plan without the cells that are not worth measuring; a plan alone stays as it is.
 
     `search` decides what each round measures, None if every round measures all cells. `events` are

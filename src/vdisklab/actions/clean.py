@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
@@ -31,6 +30,7 @@ from vdisklab.storage.undo import (
     undo_where_it_is,
 )
 from vdisklab.units import format_bytes
+from vdisklab.value import replace
 
 _UNDO: Mapping[str, Undo] = {**UNDO, TRACE: stop_tracing, BLKTRACE: stop_blktrace}
 _ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})

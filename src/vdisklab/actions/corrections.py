@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from vdisklab.actions.import_ import last_rounds, require_name
 from vdisklab.answers.runs import Correction, CorrectionAnswer
@@ -12,12 +11,12 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Origin, RunOutline
 from vdisklab.results.store import Store
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 _SHOWN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResult:
+class StoredResult(Value):
     """A campaign with its runs, or the `chosen` ones of its runs.
 
     `campaign` is None, and there are no runs, if damage prevents reading more than the ids.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 
 from vdisklab.actions.cell_search import Narrowed
 from vdisklab.analysis.race import LOOKS
@@ -27,13 +26,13 @@ from vdisklab.plan.run_request import RunRequest
 from vdisklab.progress import DurablePaths
 from vdisklab.results.store import Store
 from vdisklab.units import format_duration
+from vdisklab.value import Value, field, replace
 
 AT_LEAST = LOOKS[0]
 """So many rounds measure every path, unless --find leaves some out."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestSearch:
+class BestSearch(Value):
     """A race for the best path on some terms.
 
     With `find` only paths that compete are measured; without it, all paths are measured in the

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.actions.cell_search import Narrowed
@@ -37,6 +36,7 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.storage.logged_disk import rated_disk
 from vdisklab.storage.site import guests_that_fit, open_site, require_memory_for_all
 from vdisklab.units import MIB, format_bytes, in_percent
+from vdisklab.value import Value, replace
 from vdisklab.workload.profile_files import load_profile
 
 _MOST_FAILURES = 2
@@ -61,8 +61,7 @@ def known_rate(guests: int) -> float:
     return CONTROL_LOAD * (guests + 0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class CapacitySearch:
+class CapacitySearch(Value):
     """Selects the numbers of guests to measure in each round."""
 
     criterion: Criterion

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from vdisklab.results import model
 from vdisklab.results.database import SQLITE
 from vdisklab.results.exchange import ImportedCampaign, refuse_figures
 from vdisklab.results.store import open_store
+from vdisklab.value import Value
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report, printable
 
@@ -29,8 +29,7 @@ _WHOLE_OUTPUT = "import everything that the program printed, unchanged"
 _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Value):
     """One report of a file. `text` is the file's whole text, stored with its first report only."""
 
     file: Path

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
@@ -44,6 +43,7 @@ from vdisklab.results.model import Campaign, HostFacts, RanUnder, Run
 from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
+from vdisklab.value import Value, replace
 
 _RETRY_SECONDS = 900.0
 _PAUSE_SECONDS = 2.0
@@ -52,8 +52,7 @@ Publish = Callable[[Campaign, Run], None]
 """Is called with each run and its campaign, as soon as the run is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Value):
     """The outcome of measuring a campaign.
 
     `campaign` is its id, None if no run is stored. `runs` counts the runs with numbers, including

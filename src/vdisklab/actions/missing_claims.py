@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.cell_search import Narrowed
@@ -28,6 +27,7 @@ from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 _LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word
 
@@ -52,8 +52,7 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> Narrowed:
     return Narrowed(replace(plan, cells=cells))
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredClaims:
+class MeasuredClaims(Value):
     """The campaigns that answer the claims, oldest first."""
 
     campaigns: tuple[str, ...]

@@ -7,7 +7,6 @@ the draft's stacks, unless a campaign goes on; and the draft becomes the plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.cell_search import CellSearch, Narrow, Narrowed
@@ -35,6 +34,7 @@ from vdisklab.progress import Event, Note, Progress
 from vdisklab.results.model import HostFacts
 from vdisklab.results.store import Store
 from vdisklab.storage.device import require_usable
+from vdisklab.value import Value, replace
 from vdisklab.workload.profile_files import load_profile
 
 
@@ -44,8 +44,7 @@ def rounds_of(request: Request) -> int:
     return request.rounds or usual or defaults(Request).rounds or 0
 
 
-@dataclass(frozen=True, slots=True)
-class Possible:
+class Possible(Value):
     """A request that some host can measure: `plan` is its plan on a host that can build every
     stack, or what a search may measure of that.
     """
@@ -54,8 +53,7 @@ class Possible:
     plan: CampaignPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Value):
     """The plan to measure on this host now, and what decided it.
 
     `search` decides what each round measures, None if every round measures all cells. `events` are

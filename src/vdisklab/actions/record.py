@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.actions.output_file import output_file, require_writable
@@ -30,10 +29,10 @@ from vdisklab.recording.recorder import (
 )
 from vdisklab.recording.statistics import DiskStatistics, count_disk
 from vdisklab.units import format_duration
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class RecordWish:
+class RecordWish(Value):
     """What to record: a guest's disk (None: its only one), for so many seconds, into a file
     (None: one in the current directory, named for the disk).
 

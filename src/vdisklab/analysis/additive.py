@@ -8,14 +8,13 @@ to cell: a warm page cache is steadier than a disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.distributions import digamma, tetragamma, trigamma
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, median
+from vdisklab.value import Value
 
 PRECISION = 1e-9
 """Lower limit of a logarithm's standard deviation; anything smaller is rounding."""
@@ -27,8 +26,7 @@ are.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class Fit(Value, eq=False):
     """One entry per fitted cell. `rows` are the cells' rows in the grid, `effect` is logarithmic.
 
     `error` is the standard error of the effect; a difference of two cells has sqrt(e1^2 + e2^2).
@@ -45,8 +43,7 @@ class Fit:
     resolution: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Usable:
+class Usable(Value, eq=False):
     """The cells that can be compared: they have enough rounds, and common rounds link them.
 
     `few` have too few rounds, `apart` were never measured in the same round as the others.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,12 @@ from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, different, median
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
-from vdisklab.documents import HIDDEN
 from vdisklab.numbers import EITHER_WAY
 from vdisklab.path.adjacent import Simplicity, simplicity
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
+from vdisklab.value import HIDDEN, Value, field
 
 PLANNED_POWER = 0.85
 PLANNED_POWER_OF_FEW = 0.95
@@ -76,8 +76,7 @@ _MANY = 1000
 """More degrees of freedom hardly improve the estimate of a standard deviation."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestSet:
+class BestSet(Value):
     """The cells that may be the best: with confidence 1 - `alpha`, one of them is.
 
     `cells` are the competitors that are not shown to be worse than another (`rank` adds those that
@@ -118,10 +117,10 @@ class BestSet:
     close: tuple[MeasuredCell, ...] = ()
     use: MeasuredCell | None = None
     behind: float | None = None
-    of_this_look: float | None = field(default=None, metadata=HIDDEN)
+    of_this_look: Annotated[float | None, HIDDEN] = None
     """The part of `alpha` that this look has, if others are possible."""
     unranked: int = 0
-    bounds: Mapping[MeasuredCell, float] = field(default_factory=dict, metadata=HIDDEN)
+    bounds: Annotated[Mapping[MeasuredCell, float], HIDDEN] = field(default_factory=dict)
     """`behind` of the first BOUNDED cells, and of `use`."""
 
     @property

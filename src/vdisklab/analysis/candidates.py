@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Annotated
@@ -18,20 +17,19 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios, rounds_needed
 from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank, rank
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, durability
 from vdisklab.path.needs import DURABLE, Need, meets, with_error_policy
 from vdisklab.path.segments import CacheMode, PageCache
 from vdisklab.results.model import Better
+from vdisklab.value import HIDDEN, Value, replace
 
 RatioOf = Callable[[MeasuredCell, MeasuredCell], Ratio]
 """The ratio of the first to the second within rounds, turned so that above 1 means better."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Value):
     """What one need costs: how much better the path would be that is recommended without it."""
 
     need: Need
@@ -42,8 +40,7 @@ class Price:
     ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one, of the two alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Value):
     """The path to use, chosen from those that meet all needs."""
 
     measure: Annotated[MeasureKey, "the measure that decided"]
@@ -75,7 +72,7 @@ class Recommendation:
         MeasuredCell | None, "what to use to keep flushed data; null if the recommended cell does"
     ]
     over_safe: Annotated[Ratio | None, "ratio of the recommended cell to that one"]
-    durability: Mapping[MeasuredCell, Durability] = field(metadata=HIDDEN)
+    durability: Annotated[Mapping[MeasuredCell, Durability], HIDDEN]
 
     def with_ratios(self, ratio: RatioOf) -> Recommendation:
         """The same with other ratios of the same paths."""
@@ -206,8 +203,7 @@ def _is_beside(cell: MeasuredCell) -> bool:
     return cell.path is not None and not cell.path.is_guest_storage
 
 
-@dataclass(frozen=True, slots=True)
-class RankedBy:
+class RankedBy(Value):
     """How cells are ranked, which of a ranking may be the best, which of these to use, and the
     ratios of cells that the data chose.
     """

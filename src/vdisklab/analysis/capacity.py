@@ -25,10 +25,11 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from vdisklab.value import Value
 
 LEVEL = 0.95
 SURE = 0.98
@@ -60,8 +61,7 @@ Outcomes = Mapping[int, Mapping[int, bool]]
 """Whether each run passed, by its number of guests and its round."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Value):
     """The number of guests that a path carries, with its 95 % interval.
 
     `at_least` is True if the largest number that was tried passed: the true one may be higher.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -31,6 +30,7 @@ from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Origin, RunOutline
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 
 class ClaimVerdict(StrEnum):
@@ -69,8 +69,7 @@ class Void(StrEnum):
         }[self]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimAnswer:
+class ClaimAnswer(Value):
     """A claim and its verdict; a field without numbers is None, never NaN."""
 
     claim: Claim
@@ -160,8 +159,7 @@ def judge_claims(
     return tuple(answers)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RoundRatios:
+class _RoundRatios(Value, eq=False):
     """The log ratio of a contrast in each complete round of the claim, with the ends of its range;
     `resolution` is the largest error of the mean from rounded values. With a `zero` the ratio is
     unknown. `step` is what a value's logarithm has added to the value; 0 for ratios.

@@ -41,6 +41,7 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
+from vdisklab.value import Value
 
 CLAIMS_PROFILE = "quick"
 """What measures a claim, or an article's numbers, unless another profile is named."""
@@ -57,8 +58,7 @@ class ClaimCache(StrEnum):
     WARM = "warm"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedContrast:
+class ClaimedContrast(Value):
     """Two cells of a claim, and the measures whose ratios are averaged."""
 
     left: Cell
@@ -66,8 +66,7 @@ class ClaimedContrast:
     measures: tuple[MeasureKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Value):
     """A contrast, and the range that the claim states for it."""
 
     article: str
@@ -117,8 +116,7 @@ class Claim:
         return tuple(dict.fromkeys(cell for pair in self.pairs for cell in pair))
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimFile:
+class ClaimFile(Value):
     """The claims of one article."""
 
     article: str

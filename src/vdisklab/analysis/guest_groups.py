@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Evidence, GuestGroup, Member, Sample
 from vdisklab.units import in_percent, parse_duration
+from vdisklab.value import Value
 
 LEAST_SERVED = 0.99
 """A step fails if less than this share of the requests that were due was completed."""
@@ -23,8 +23,7 @@ FROM_MEMORY = 0.5
 """If less than this share of the bytes reached the device, the host's memory was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Criterion(AsText):
+class Criterion(AsText, Value):
     """The limit that each guest must meet: a latency of `Member`, and its maximum in seconds."""
 
     metric: str
@@ -70,8 +69,7 @@ def jain(rates: Sequence[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStep:
+class GroupStep(Value):
     """One run of a number of guests."""
 
     guests: int
@@ -131,8 +129,7 @@ class LimitedBy(StrEnum):
     UNKNOWN = "unknown (no counted resource was saturated)"
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
+class Bottleneck(Value):
     """The resource that limited a step, and the numbers that show it."""
 
     limit: LimitedBy

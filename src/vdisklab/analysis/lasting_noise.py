@@ -11,7 +11,6 @@ Matrices are cells x rounds of residuals, NaN where nothing was measured.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, median
 from vdisklab.analysis.pair_noise import PairNoise
 from vdisklab.analysis.paired_ratios import PRECISION
+from vdisklab.value import Value, replace
 
 FROM_ROUNDS = 6
 """Fewer rounds do not show how much of the noise lasts."""
@@ -37,8 +37,7 @@ _WARM_ROUNDS = 3
 more later ones, by more than chance brings in this share of steady races."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LastingNoise:
+class LastingNoise(Value, eq=False):
     """What part of each cell's noise lasts into the next round, with caution; in all, `pooled`.
 
     `shown` is the estimate of all cells together without caution, with its standard `error`.

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -32,6 +31,7 @@ import numpy.typing as npt
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.paired_ratios import PRECISION
+from vdisklab.value import Value, replace
 
 DATED_FROM = 6
 """Fewest campaigns in which a change is looked for."""
@@ -87,8 +87,7 @@ class ChangeKind(StrEnum):
     LINE = "line"
 
 
-@dataclass(frozen=True, slots=True)
-class LevelChange:
+class LevelChange(Value):
     """A ratio of levels, above 1 if the later one is better; None where it is unknown."""
 
     ratio: Annotated[float | None, "later / earlier level: 0.9 is 10 % worse"] = None
@@ -101,8 +100,7 @@ class LevelChange:
         return cls(*map(_ratio, (difference, difference - half, difference + half)))
 
 
-@dataclass(frozen=True, slots=True)
-class DatedChange:
+class DatedChange(Value):
     """A lasting change of one series, by places of campaigns.
 
     A step is first seen at `start`, and its level lasts until `end`. A line moves from the level
@@ -238,8 +236,7 @@ def _sums_after(values: Floats) -> Floats:
     return answer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Series:
+class _Series(Value, eq=False):
     """Numbers in units of their spread, made independent for each of `_LASTS` (rows).
 
     `value`, `constant` and `time` are the numbers, a constant and the campaign's number after that;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ from vdisklab.results.model import (
     Run,
     RunOutline,
 )
+from vdisklab.value import Value, field, replace
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
@@ -50,8 +51,7 @@ SMALLEST = 1e-6
 """The value that a zero counts as for a metric without a step: less than any program measures."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class MeasureKey(AsText):
+class MeasureKey(AsText, Value, order=True):
     """One quantity of one measurement in one direction: `randread-4k-q1/read/iops`."""
 
     name: str
@@ -88,8 +88,7 @@ class Round(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Observations:
+class Observations(Value, eq=False, dict=True):
     """Columns of equal length; the codes index the vocabularies. A missing value has no row."""
 
     cell: Codes
@@ -109,13 +108,15 @@ class Observations:
     """For each computed measure the measures that it was made from, with their weights (of
     logarithms).
     """
-    place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
-    """The index of each cell in `cells`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "place", {cell: row for row, cell in enumerate(self.cells)})
         if len({len(self.cell), len(self.round), len(self.measure), len(self.value)}) != 1:
             raise ValueError("the columns differ in length")
+
+    @cached_property
+    def place(self) -> Mapping[MeasuredCell, int]:
+        """The index of each cell in `cells`."""
+        return {cell: row for row, cell in enumerate(self.cells)}
 
     def grid(self, measure: MeasureKey) -> Floats:
         """Values as cells x rounds, NaN where nothing was measured.

@@ -9,7 +9,6 @@ about 5 % of the answers are wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +18,7 @@ from vdisklab.analysis.additive import PRECISION, Fit
 from vdisklab.analysis.distributions import chi2_isf, chi2_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, median
+from vdisklab.value import Value
 
 NOISIER = 0.1
 """A cell gets its own variance if the common noise makes its variance less probable than this."""
@@ -37,8 +37,7 @@ SHARED_PART = 0.2
 """A shared effect above this part of the variance decides the degrees of freedom."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PairNoise:
+class PairNoise(Value, eq=False):
     """For each cell: its variance with degrees of freedom, number of rounds, `load`, and
     `resolution` (`Fit`).
 

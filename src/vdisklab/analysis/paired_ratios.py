@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Annotated
@@ -29,6 +28,7 @@ from vdisklab.analysis.summary import Summary, summarise, value_or_none
 from vdisklab.documents import RARE
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, Metric
+from vdisklab.value import Value
 
 PRECISION = 1e-9
 """Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
@@ -54,8 +54,7 @@ _RATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Value):
     """A / B within rounds; a field is None if there are too few pairs for it, never NaN.
 
     `ratio` is exp(mean of the log ratios). Its interval and `p` come from Student's t on the log
@@ -90,8 +89,7 @@ class Verdict(StrEnum):
     TOO_FEW = "too-few-rounds"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Value):
     """One measure of two cells."""
 
     a_cell: MeasuredCell

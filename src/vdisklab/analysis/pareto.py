@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, RunSums
+from vdisklab.value import Value
 
 CPU = MeasureKey("host", Direction.NONE, "cpu_per_operation")
 
@@ -35,8 +35,7 @@ class Standing(StrEnum):
     BEATEN = "beaten"  # another is shown to beat it in all measures
 
 
-@dataclass(frozen=True, slots=True)
-class ShareOfBest:
+class ShareOfBest(Value):
     """A cell's mean as a share of the best cell's, with its 95 % interval.
 
     A zero of a quantity without a step makes the share unknown (None), as in a `Ratio`; there
@@ -48,8 +47,7 @@ class ShareOfBest:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Value):
     """One cell and its standing; `by` is a cell that beats it, and each measure has its share."""
 
     cell: MeasuredCell
@@ -58,8 +56,7 @@ class Placed:
     shares: tuple[ShareOfBest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
+class Front(Value):
     """The cells by their standing. `left_out` lack a measure in three rounds.
 
     With confidence 1 - `alpha`, no cell is called beaten that truly is not.

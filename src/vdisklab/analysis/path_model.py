@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -28,6 +27,7 @@ import numpy.typing as npt
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.relevance import MOST_RUNS, RelevanceModel, ScaledRuns
 from vdisklab.path.factors import Levels
+from vdisklab.value import Value
 
 Indices = npt.NDArray[np.int64]
 
@@ -57,8 +57,7 @@ PRIOR_VARIANCE = 0.1
 """The weak prior of the scale counts as one run."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class Runs(Value, eq=False):
     """ScaledRuns values, by round: the row of the cell, the round (from 0), and the logarithm."""
 
     cell: Indices
@@ -171,8 +170,7 @@ class PathModel:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OneHot:
+class _OneHot(Value, eq=False):
     """A matrix with a column for each number of each code, and a 1 where a row has it, divided by
     the square root of the number of codes: rows have length 1.
 

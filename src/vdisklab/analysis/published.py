@@ -13,7 +13,6 @@ import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Annotated
@@ -26,11 +25,11 @@ from vdisklab.analysis.distributions import t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
-from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
+from vdisklab.value import HIDDEN, Value
 
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 _UNITS: Mapping[str, tuple[float, str]] = {
@@ -56,8 +55,7 @@ _PRINTED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedNumber:
+class PublishedNumber(Value):
     """One number of an article, with its table, row and column.
 
     `path` and `measure` are its nearest counterpart in vdisklab, None without one.
@@ -74,8 +72,7 @@ class PublishedNumber:
     measure: MeasureKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
+class PublishedTable(Value):
     """A table of an article."""
 
     article: str
@@ -90,15 +87,14 @@ class PublishedTable:
     baseline: str | None
     """The path that ratios relate to; None if the table has none."""
     page_cache: PageCacheChoice
-    numbers: tuple[PublishedNumber, ...] = field(metadata=HIDDEN)
-    lines: tuple[str, ...] = field(metadata=HIDDEN)
+    numbers: Annotated[tuple[PublishedNumber, ...], HIDDEN]
+    lines: Annotated[tuple[str, ...], HIDDEN]
     """The table's printed rows, the header first."""
-    contiguous: bool = field(metadata=HIDDEN)
+    contiguous: Annotated[bool, HIDDEN]
     """True if the lines stand together in the article."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(Value):
     """An article with its tables."""
 
     article: str
@@ -293,8 +289,7 @@ class Shape(StrEnum):
     NOT_MEASURED = "not-measured"
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeRow:
+class ShapeRow(Value):
     """One published number and its counterpart, each as a ratio to its own baseline.
 
     `factor` is the published ratio over the one measured here.
@@ -309,11 +304,10 @@ class ShapeRow:
     shape: Annotated[Shape, "`agrees`: no difference is shown"]
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeComparison:
+class ShapeComparison(Value):
     """A series compared with the user's numbers."""
 
-    tables: tuple[PublishedTable, ...] = field(metadata=HIDDEN)
+    tables: Annotated[tuple[PublishedTable, ...], HIDDEN]
     baseline: Cell
     rows: tuple[ShapeRow, ...]
     missing: Annotated[tuple[Cell, ...], "cells that were not measured here"]

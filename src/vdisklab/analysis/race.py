@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,8 @@ from vdisklab.analysis.lasting_noise import (
 )
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import HIDDEN, Value, field, replace
 
 LOOKS = (*range(3, 21), *range(22, 34, 2), *range(34, 58, 3), 60)
 """The rounds after which paths may be dropped."""
@@ -76,8 +76,7 @@ at a noise of 12 %, 4 equal paths take 14 and 13 equal ones 11. Paths that diffe
 sooner; only very unequal noise takes longer (`bench/race.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaceState:
+class RaceState(Value):
     """Where a race stands.
 
     `left` are the rows that are still measured, best first, so the `leader` first. `behind` is the
@@ -114,8 +113,7 @@ class RaceState:
         return self.decided or self.rounds >= MOST_ROUNDS
 
 
-@dataclass(frozen=True, slots=True)
-class RaceOutcome:
+class RaceOutcome(Value):
     """The result of a race: no path is better than `best` by more than `margin`, if it `decided`.
 
     `as_good` are the other paths that are left without a decision; `best` is worse than the best of
@@ -141,7 +139,7 @@ class RaceOutcome:
     failed: int
     lost: tuple[MeasuredCell, ...] = ()
     step: float | None = None
-    going_on: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    going_on: Annotated[tuple[MeasuredCell, ...], HIDDEN] = ()
     """What the race measures if it goes on: also paths that do not count here."""
 
     @property

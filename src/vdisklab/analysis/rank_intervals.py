@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -24,9 +23,9 @@ from vdisklab.analysis.observations import (
     different,
     narrowed,
 )
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
+from vdisklab.value import HIDDEN, Value, replace
 
 LOOK_SHARE = 0.1
 """Share of the error that a look gets which is not the one that was planned. In simulations, looks
@@ -57,14 +56,13 @@ class Unranked(StrEnum):
         return self in (Unranked.NOT_COMPETING, Unranked.LOSES_DATA)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Value):
     """One cell's rank: between `best` and `worst` (from 1), with joint confidence.
 
     `effect` is the mean logarithm without the round effects; rows are ordered by it.
     """
 
-    cell: MeasuredCell = field(metadata=HIDDEN)
+    cell: Annotated[MeasuredCell, HIDDEN]
     rounds: Annotated[int, "in which the cell has the ranked measure"]
     best: int
     worst: int
@@ -76,31 +74,29 @@ class Ranked:
         return self.best != self.worst
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutRank:
+class WithoutRank(Value):
     """A cell that was measured but cannot be ranked."""
 
-    cell: MeasuredCell = field(metadata=HIDDEN)
+    cell: Annotated[MeasuredCell, HIDDEN]
     rounds: int
     reason: Annotated[Unranked, "why there is no rank"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Value):
     """Best first. `separated` of `comparisons` pairs differ at family-wise error `alpha`."""
 
     measure: Annotated[MeasureKey, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
     alpha: Annotated[float, "family-wise error"]
-    rows: tuple[Ranked, ...] = field(metadata=HIDDEN)
-    unranked: tuple[WithoutRank, ...] = field(metadata=HIDDEN)
+    rows: Annotated[tuple[Ranked, ...], HIDDEN]
+    unranked: Annotated[tuple[WithoutRank, ...], HIDDEN]
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]
     best: Annotated[
         BestSet | None, "null without ranked cells, or if they differ in their number of guests"
     ] = None
-    too_slow: tuple[tuple[MeasuredCell, Round], ...] = field(default=(), metadata=HIDDEN)
+    too_slow: Annotated[tuple[tuple[MeasuredCell, Round], ...], HIDDEN] = ()
     """The cells that got their round's worst value, because they did not end in time."""
-    use: MeasuredCell | None = field(default=None, metadata=HIDDEN)
+    use: Annotated[MeasuredCell | None, HIDDEN] = None
     """Over hosts, which have no `best`: the simplest path shown to be close to the leader."""
 
     @property
@@ -217,7 +213,7 @@ def _model(
 
 def _only(model: Fit, kept: npt.NDArray[np.bool_]) -> Fit:
     """Some cells of a fit."""
-    columns = {field.name: getattr(model, field.name)[kept] for field in fields(model)}
+    columns = {name: getattr(model, name)[kept] for name in model.__struct_fields__}
     return Fit(**columns)
 
 
@@ -232,8 +228,7 @@ def _best(
     return best_set(measure, model, cells, np.arange(len(cells)), alpha)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Standing:
+class _Standing(Value, eq=False):
     """What is decided before pairs are compared: the places of the cells that may be the best, and
     of their leader.
     """
@@ -327,8 +322,7 @@ def _ahead(
     return beyond & (lead > 0), beyond & (lead < 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Classes:
+class _Classes(Value, eq=False):
     """Cells with equal degrees of freedom and standard errors from `least` to `most`."""
 
     member: npt.NDArray[np.intp]

@@ -18,13 +18,13 @@ average as k says.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.observations import Floats
+from vdisklab.value import Value
 
 Indices = npt.NDArray[np.int64]
 
@@ -50,8 +50,7 @@ runs (Schwarz, Annals of Statistics 6, 1978)."""
 _FEATURES = 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScaledRuns:
+class ScaledRuns(Value, eq=False):
     """Runs for the model: the levels of each run's cell, its round, and the scaled value.
 
     `degrees` and `prior` are those of the scale, as in `path_model`; `round_variance` is a round's.

@@ -28,7 +28,6 @@ reads, most winners by this score are more than 10 % behind in writes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -45,6 +44,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
+from vdisklab.value import Value, replace
 
 MIX = MeasureKey("score", Direction.NONE, "weighted_mix")
 
@@ -58,8 +58,7 @@ class Role(StrEnum):
     RANDOM_WRITE = "4 KiB random write"
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSet:
+class RoleSet(Value):
     """The measure of each role; the measures of one set can be compared."""
 
     name: str
@@ -141,7 +140,6 @@ MEAN = Score.OVERALL.key
 """The measure that ranks if the user names none."""
 
 
-@dataclass(frozen=True, slots=True)
 class NoScore(Diagnostic):
     """The reason why a cell has no score: the roles or rates that it or the baseline lacks.
 
@@ -191,8 +189,7 @@ class NoScore(Diagnostic):
         return f"{self.cell}: no {name}, as no round holds all its measures and the baseline's."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
+class Scored(Value, eq=False):
     """The observations with scores as further measures, and the scores that are missing.
 
     `roles` is None if no set of roles fits the measurements; its writes are sustained ones if these

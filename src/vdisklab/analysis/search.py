@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel, Runs
 from vdisklab.path.factors import Levels
 from vdisklab.results.model import Better
+from vdisklab.value import Value
 
 DRAWS = 400
 """Number of draws from the model."""
@@ -61,8 +61,7 @@ ATTEMPTS = 3
 """Number of failed cells of a level after which its other cells are not tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchState:
+class SearchState(Value):
     """The state after some rounds, in rows.
 
     `shortlist` holds the best cell of every draw, the leader first. The search is over if these are

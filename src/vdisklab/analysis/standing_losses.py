@@ -10,7 +10,6 @@ LOOKS campaigns stays as it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,18 +26,17 @@ from vdisklab.analysis.trend import (
     newest_changes,
     series_changes,
 )
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class StandingLoss:
+class StandingLoss(Value):
     """A loss of one series: the campaign that first showed it, and the level since / before."""
 
     start: int
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(Value):
     start: int
     before: tuple[int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,8 +15,8 @@ from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, medians
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import HIDDEN, Value
 
 
 class IntervalMethod(StrEnum):
@@ -26,12 +26,11 @@ class IntervalMethod(StrEnum):
     ORDER_STATISTICS = "order-statistics"  # 6 rounds and more: no assumption
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Value):
     """Median over rounds in the metric's SI unit; no interval below three rounds."""
 
-    cell: MeasuredCell = field(metadata=HIDDEN)
-    measure: MeasureKey = field(metadata=HIDDEN)
+    cell: Annotated[MeasuredCell, HIDDEN]
+    measure: Annotated[MeasureKey, HIDDEN]
     rounds: int
     median: Annotated[float, "in the SI unit"]
     low: Annotated[float | None, "lower end of the 95 % interval"]
@@ -39,8 +38,7 @@ class Summary:
     method: IntervalMethod | None
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Value):
     """The number by which a cell is ordered, in the metric's SI unit."""
 
     value: float

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from vdisklab.analysis.observations import median
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
 from vdisklab.results import model
+from vdisklab.value import Value
 
 STALL_BELOW = 0.1
 """A second is a stall if it moved less than this share of the run's median second."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeSums:
+class RelativeSums(Value):
     """A cell's counters in relation to its operations and bytes.
 
     `flushes_per_1000` are the flushes at QEMU for each thousand reads and writes,
@@ -130,8 +129,7 @@ def _share(
     return factor * above / total if total else None
 
 
-@dataclass(frozen=True, slots=True)
-class BandwidthSeries:
+class BandwidthSeries(Value):
     """One run's measurement over time: `values` are bytes per second in intervals of `interval` s.
 
     `run` names campaign and round.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Self
@@ -31,6 +30,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
+from vdisklab.value import Value, replace
 
 ALPHA = 0.05
 """The chance of any wrong statement about a host that has not changed, in LOOKS campaigns."""
@@ -61,8 +61,7 @@ class TrendVerdict(StrEnum):
         return cls.WORSE if ratio < 1 else cls.BETTER
 
 
-@dataclass(frozen=True, slots=True)
-class Newest:
+class Newest(Value):
     """The newest level of one series against earlier ones."""
 
     verdict: TrendVerdict
@@ -82,16 +81,14 @@ class Newest:
         return None if ratio is None or low is None else 1 - low / ratio
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesChange:
+class SeriesChange(Value):
     """A dated change of one series."""
 
     series: int
     dated: DatedChange
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CampaignLevels:
+class CampaignLevels(Value, eq=False):
     """Levels as series x campaigns, with their squared errors within a campaign; NaN is missing.
 
     The first series is all paths together, if there are several: what the campaigns add to the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -83,6 +82,7 @@ from vdisklab.platforms.registry import (
 from vdisklab.platforms.risk_kinds import FlushesDroppedBelow
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
+from vdisklab.value import Value, replace
 from vdisklab.workload.builtin_profiles import (
     builtin_profile,
     builtin_profiles,
@@ -111,8 +111,7 @@ def _measured_with(profile: str) -> Callable[[Campaign], bool]:
     return replayed
 
 
-@dataclass(frozen=True, slots=True)
-class StoredProfile:
+class StoredProfile(Value):
     """The profile to measure with: the user's, else the one that the answer would be compared with.
 
     None is the default one; then `unusable` says why it is not the stored one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from vdisklab.answers.disks import (
@@ -40,6 +39,7 @@ from vdisklab.platforms.risk_kinds import (
     limits_in,
 )
 from vdisklab.platforms.where_set import set_by, set_to
+from vdisklab.value import replace
 
 PASSES_ON = "passes flushes on"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from vdisklab.answers.advice_by_campaigns import Desk
@@ -36,6 +35,7 @@ from vdisklab.platforms.registry import (
     dialect_of,
 )
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from vdisklab.answers.advice_by_campaigns import Desk, StoredProfile
@@ -32,6 +31,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
+from vdisklab.value import replace
 from vdisklab.workload.builtin_profiles import (
     builtin_profile,
     quick_look_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
 
@@ -35,6 +35,7 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.path.stalls import MeasuredStalls
 from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 from vdisklab.workload.builtin_profiles import builtin_profiles
 
 if TYPE_CHECKING:

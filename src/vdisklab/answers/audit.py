@@ -6,7 +6,6 @@ Nothing is changed, neither guests nor images.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -71,6 +70,7 @@ from vdisklab.platforms.risk_kinds import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 
 _MEASURE = "Measure first: `vdisklab advise {guests}` prints the command."
 
@@ -331,7 +331,9 @@ def _with_one_setting(
     setting = policy_setting(disk.platform, offered)
     return tuple(
         replace(risk, instead=setting)
-        if isinstance(risk, MayOutgrow | PoolMayFill) and risk.instead is not None
+        if isinstance(risk, MayOutgrow) and risk.instead is not None
+        else replace(risk, instead=setting)
+        if isinstance(risk, PoolMayFill) and risk.instead is not None
         else risk
         for risk in found
     )

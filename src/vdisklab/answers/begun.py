@@ -4,17 +4,16 @@ a command takes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts, machine_id
 from vdisklab.host.mounts import Mount, mount_of, without_flushes
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.results.model import FILE_SYSTEM, WITHOUT_FLUSHES, Campaign, HostFacts
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuringHost:
+class MeasuringHost(Value):
     """The machine on which a command will run.
 
     `facts` are asked for only where a campaign of the command's plan is stored: programs say their

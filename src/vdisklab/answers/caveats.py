@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from vdisklab.analysis.diagnostics.caveats import ASK_DOCTOR, EMULATION, Caveats
 from vdisklab.answers.elsewhere import directories_gone
 from vdisklab.host.facts import machine_id
 from vdisklab.results.model import Campaign, RunOutline
+from vdisklab.value import replace
 
 
 @cache

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -32,7 +31,6 @@ from vdisklab.answers.measured_for import (
     stored_measurements,
 )
 from vdisklab.answers.raced import race_of
-from vdisklab.documents import HIDDEN
 from vdisklab.path.adjacent import nearest_settings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Layer, parse_path
@@ -42,13 +40,13 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.results.model import Better, Direction
 from vdisklab.units import counted
+from vdisklab.value import HIDDEN, Value, replace
 
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surer:
+class Surer(Value):
     """The cost of knowing a path within 10 % of the best."""
 
     paths: Annotated[
@@ -62,7 +60,7 @@ class Surer:
     ]
     usual: Annotated[bool, "at this noise, most races take less than `seconds_usually`"] = True
     metric: Annotated[str | None, "the metric to race by; null for the score"] = None
-    on: str | None = field(default=None, metadata=HIDDEN)
+    on: Annotated[str | None, HIDDEN] = None
     """The host on which the command must run, if that may be another one."""
     command: Annotated[
         str | None,
@@ -91,8 +89,7 @@ class ChoiceVerdict(StrEnum):
         return self in (ChoiceVerdict.BEST, ChoiceVerdict.CLOSE)
 
 
-@dataclass(frozen=True, slots=True)
-class PresentDisk:
+class PresentDisk(Value):
     """A path that somebody may have now, and whose it is."""
 
     cell: MeasuredCell
@@ -105,8 +102,7 @@ class PresentDisk:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Value):
     """A measure of the score in which the path to use is shown to be behind another path."""
 
     measure: MeasureKey
@@ -129,8 +125,7 @@ class Behind:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class FromMemory:
+class FromMemory(Value):
     """Bytes that the path to use moved in the host's memory: less than half reached the disk."""
 
     direction: Direction
@@ -138,8 +133,7 @@ class FromMemory:
     high: Annotated[float, "the same in the highest measurement with less than half"]
 
 
-@dataclass(frozen=True, slots=True)
-class PathChoice:
+class PathChoice(Value):
     """The path to use, and how sure that is: what every sentence, rank and bar goes by."""
 
     verdict: Annotated[
@@ -171,7 +165,7 @@ class PathChoice:
     compared: Annotated[int, "paths that were compared"]
     considered: Annotated[int, "paths that were measured"]
     confidence: float
-    durability: Durability | None = field(metadata=HIDDEN)
+    durability: Annotated[Durability | None, HIDDEN]
     surer: Annotated[
         Surer | None, "null if the choice is sure enough, or if the cost is unknown"
     ] = None
@@ -198,20 +192,20 @@ class PathChoice:
     from_memory: Annotated[
         tuple[FromMemory, ...], "directions in which its numbers are the host's memory, not a disk"
     ] = ()
-    stays: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    stays: Annotated[tuple[MeasuredCell, ...], HIDDEN] = ()
     """After a race, the other paths that are not shown to be worse than any path. A guest's disk
     that has one of these paths is kept, as `advise` says."""
-    covered: tuple[MeasuredCell, ...] = field(default=(), metadata=HIDDEN)
+    covered: Annotated[tuple[MeasuredCell, ...], HIDDEN] = ()
     """The paths of which `behind` says how much better they may be: those that were compared."""
-    campaigns: tuple[str, ...] = field(default=(), metadata=HIDDEN)
-    hosts: int | None = field(default=None, metadata=HIDDEN)
+    campaigns: Annotated[tuple[str, ...], HIDDEN] = ()
+    hosts: Annotated[int | None, HIDDEN] = None
     """Hosts that were compared, if the answer is over hosts."""
-    rounds: int = field(default=0, metadata=HIDDEN)
+    rounds: Annotated[int, HIDDEN] = 0
     """Rounds of that of the tied paths which was measured most often."""
-    by: MeasureKey | None = field(default=None, metadata=HIDDEN)
+    by: Annotated[MeasureKey | None, HIDDEN] = None
     """The measure of the answer, if it is not the overall score; `seconds` as in `Behind`."""
-    seconds: float | None = field(default=None, metadata=HIDDEN)
-    commits: ClientKind | None = field(default=None, metadata=HIDDEN)
+    seconds: Annotated[float | None, HIDDEN] = None
+    commits: Annotated[ClientKind | None, HIDDEN] = None
     """The database that was measured: its commits are what a power cut is to test."""
 
     @property
@@ -249,8 +243,7 @@ class PathChoice:
         return replace(ratio, low=min(low, ratio.ratio), high=max(high, ratio.ratio))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Value):
     """The path to use (None if no path could be ranked), the ranking that says the same, and the
     race that decided, if one did."""
 
@@ -400,10 +393,10 @@ def _behind_on_hosts(
         behind = behind_in(rounds, analysis.scored.rates, chosen, others, looks)
         if behind is not None:
             found.setdefault((behind.measure, behind.cell), {})[host.name] = behind
-    each = [
-        replace(min(by_host.values(), key=lambda behind: behind.least), on=tuple(by_host))
-        for by_host in found.values()
-    ]
+    each = []
+    for by_host in found.values():
+        least = min(by_host.values(), key=lambda behind: behind.least)
+        each.append(replace(least, on=tuple(by_host)))
     return max(each, key=lambda behind: (len(behind.on), behind.least), default=None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +34,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
+from vdisklab.value import Value, replace
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.registry import directions_of
 
@@ -48,8 +48,7 @@ NEEDS_KVM = "needs KVM first: void under emulation"
 """Of a claim that is not measured, where the campaign's guests are emulated."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedClaim:
+class JudgedClaim(Value):
     """The verdict on one claim."""
 
     article: str
@@ -129,7 +128,6 @@ class JudgedClaim:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ClaimsAnswer(Answer):
     """`vdisklab claims`: a verdict on each claim of the articles."""
 

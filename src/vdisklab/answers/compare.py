@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.claimfile import CLAIMS_PROFILE
@@ -43,14 +42,14 @@ from vdisklab.plan.settings import Request
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import Store
 from vdisklab.units import named
+from vdisklab.value import Value, field, replace
 
 _QEMU = "qemu="
 _MOST_ASKED = 30
 """In so many of the newest campaigns two paths are looked for that another one does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedPair:
+class RankedPair(Value):
     """What `rank` shows of a pair by the score: it compares all paths of the campaign at once."""
 
     paths: Annotated[int, "paths that have a rank"]
@@ -63,8 +62,7 @@ class RankedPair:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedPair:
+class ComparedPair(Value):
     """Two cells and all measures that both have."""
 
     a: MeasuredCell
@@ -91,7 +89,6 @@ _OF_THE_WAY = frozenset({"given_back", "unit"})
 gives back more because it took more."""
 
 
-@dataclass(frozen=True, slots=True)
 class CompareAnswer(Answer):
     """`vdisklab compare`: one entry for each pair of cells."""
 
@@ -103,7 +100,6 @@ class CompareAnswer(Answer):
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
 
-@dataclass(frozen=True, slots=True)
 class PublishedAnswer(Answer):
     """`vdisklab compare --published`: an article's series and the numbers measured here."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -36,13 +35,13 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.density_request import DEFAULT_MOST
 from vdisklab.results.model import Campaign, GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
+from vdisklab.value import Value, replace
 
 ALONE, BESIDE = 1, 2
 """Guests of a campaign that measures a victim without and with its neighbour."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathCapacity:
+class PathCapacity(Value):
     """One path and the number of guests that it carries."""
 
     path: str
@@ -69,7 +68,6 @@ class PathCapacity:
     steps: Annotated[tuple[GroupStep, ...], "its runs"]
 
 
-@dataclass(frozen=True, slots=True)
 class DensityAnswer(Answer):
     """`vdisklab density`: how many guests each path carries, the highest first."""
 
@@ -85,8 +83,7 @@ class DensityAnswer(Answer):
     ] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NeighbourEffect:
+class NeighbourEffect(Value):
     """One path and what a neighbour does to the victim on it; null where nothing was measured."""
 
     path: str
@@ -102,7 +99,6 @@ class NeighbourEffect:
     failure: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class NeighbourAnswer(Answer):
     """`vdisklab density --victim`: what a neighbour does, the smallest effect first."""
 

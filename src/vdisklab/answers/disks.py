@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from vdisklab.answers.choice import (
     in_use,
     told_apart,
 )
-from vdisklab.documents import HIDDEN, RARE, Answer
+from vdisklab.documents import RARE, Answer
 from vdisklab.host.mounts import (
     is_out_of_sight,
     is_surely_absent,
@@ -74,6 +73,7 @@ from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.platforms.registry import dialect_of
 from vdisklab.platforms.risk_kinds import Risk
 from vdisklab.units import counted
+from vdisklab.value import HIDDEN, Value, field, replace
 
 STARTS = "the guest does not start with it now"
 """How the reason of a change ends with which a guest starts."""
@@ -354,8 +354,7 @@ def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, bo
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DiskStanding:
+class DiskStanding(Value):
     """A measured path that stands for a disk: its score, and its rank among `cells` ranked cells.
 
     `better` keeps flushed data and may be chosen for the disk; without one, no such cell is shown
@@ -374,8 +373,7 @@ class DiskStanding:
     gain: Annotated[Ratio | None, "the ratio of `better` to it"] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedCache:
+class ClaimedCache(Value):
     """A host disk's claim about its write cache; null if the kernel does not know it."""
 
     name: str
@@ -405,8 +403,7 @@ class StandIn(StrEnum):
     data."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuickLook:
+class QuickLook(Value):
     """The same paths with a shorter profile; `differs` is what that does otherwise, as a clause."""
 
     profile: str
@@ -415,12 +412,11 @@ class QuickLook:
     differs: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedMeasurement:
+class PlannedMeasurement(Value):
     """A campaign that answers for some disks, each by a race of its own paths."""
 
-    request: Request = field(metadata=HIDDEN)
-    race: RaceTerms | None = field(metadata=HIDDEN)
+    request: Annotated[Request, HIDDEN]
+    race: Annotated[RaceTerms | None, HIDDEN]
     command: str
     command_seconds: Annotated[float, "estimate of what this command usually takes"]
     seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
@@ -431,25 +427,25 @@ class PlannedMeasurement:
         StandIn | None,
         "what it measures for disks that are not on this host, or on its devices; else null",
     ] = None
-    begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
+    begun: Annotated[BegunMeasurement | None, HIDDEN] = None
     """The measurement that the command continues."""
-    disks: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    disks: Annotated[tuple[str, ...], HIDDEN] = ()
     """The names of the disks that it answers for."""
-    node: str = field(default="", metadata=HIDDEN)
+    node: Annotated[str, HIDDEN] = ""
     """The node on which the command is run; empty if its name is not known."""
-    said: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    said: Annotated[tuple[str, ...], HIDDEN] = ()
     """What the words of the command stand for, as clauses."""
-    not_with: str = field(default="", metadata=HIDDEN)
+    not_with: Annotated[str, HIDDEN] = ""
     """Why the command does not take the profile that is stored; empty if it does."""
-    as_root: bool = field(default=False, metadata=HIDDEN)
+    as_root: Annotated[bool, HIDDEN] = False
     """True if this user may not write where the command measures."""
-    lacks: str = field(default="", metadata=HIDDEN)
+    lacks: Annotated[str, HIDDEN] = ""
     """The program that this host lacks for the profile, and how to get it; empty if none."""
-    to_name: str | None = field(default=None, metadata=HIDDEN)
+    to_name: Annotated[str | None, HIDDEN] = None
     """The directory that the next `advise` has to name, because no disk's file says it."""
-    finds_guests: bool = field(default=False, metadata=HIDDEN)
+    finds_guests: Annotated[bool, HIDDEN] = False
     """True if `advise` without a name reads the disks' guests on their node."""
-    quick: QuickLook | None = field(default=None, metadata=HIDDEN)
+    quick: Annotated[QuickLook | None, HIDDEN] = None
     """A short profile that may come first; None if there is none."""
 
     @property
@@ -458,8 +454,7 @@ class PlannedMeasurement:
         return self.stands_in in (StandIn.NODE, StandIn.SERVER)
 
 
-@dataclass(frozen=True, slots=True)
-class BegunMeasurement:
+class BegunMeasurement(Value):
     """A campaign with too few rounds of a disk's path; `planned` is None for a race."""
 
     rounds: int
@@ -473,8 +468,7 @@ class BegunMeasurement:
         return f"measured in {self.rounds} of {counted(self.planned, 'round')}"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Value):
     """What to do about a disk."""
 
     path: Annotated[
@@ -487,13 +481,13 @@ class Advice:
     ] = None
     action: DiskAction = DiskAction.UNKNOWN
     reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
-    in_short: str = field(default="", metadata=HIDDEN)
+    in_short: Annotated[str, HIDDEN] = ""
     """The reason in a few words, if these are not what stands before its first colon."""
     measurable: Annotated[bool, "true if a measurement here would answer"] = False
     directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
     far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False
     campaign: str | None = None
-    begun: BegunMeasurement | None = field(default=None, metadata=HIDDEN)
+    begun: Annotated[BegunMeasurement | None, HIDDEN] = None
     """The rounds so far of a measurement that continues; None if there is none, or enough."""
     to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
     other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
@@ -515,20 +509,19 @@ class Advice:
         "the directory or device where it was measured, if that is not known to be on the disk's "
         "file system",
     ] = None
-    elsewhere_gone: bool = field(default=False, metadata=HIDDEN)
+    elsewhere_gone: Annotated[bool, HIDDEN] = False
     """True if nothing of that name is on this host any more."""
-    elsewhere_unseen: bool = field(default=False, metadata=HIDDEN)
+    elsewhere_unseen: Annotated[bool, HIDDEN] = False
     """True if this user may not look whether it is there."""
-    own_unseen: bool = field(default=False, metadata=HIDDEN)
+    own_unseen: Annotated[bool, HIDDEN] = False
     """True if this user may not look for the disk's own file or device."""
-    on_device_here: bool = field(default=False, metadata=HIDDEN)
+    on_device_here: Annotated[bool, HIDDEN] = False
     """True for a device of this host, which must not be written to."""
-    stands_in: bool = field(default=False, metadata=HIDDEN)
+    stands_in: Annotated[bool, HIDDEN] = False
     """True if `directory` is what the user named for an image that is not on this host."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingDisk:
+class ExistingDisk(Value):
     """One disk of an existing guest: how it is configured, how it was measured on this machine,
     the needs that it does not meet, and, from `advise`, what to do."""
 
@@ -570,13 +563,13 @@ class ExistingDisk:
         "a clause with the command that measures its path beside another setting; "
         "null from `advise`, if it was measured, and if it cannot be",
     ] = None
-    lacks_here: str = field(default="", metadata=HIDDEN)
+    lacks_here: Annotated[str, HIDDEN] = ""
     """Why the command cannot run on this host; `to_measure` is None then."""
-    measured_before: str | None = field(default=None, metadata=HIDDEN)
+    measured_before: Annotated[str | None, HIDDEN] = None
     """Another campaign, which measured the disk's path, if those that were asked did not."""
-    on_other_storage: bool = field(default=False, metadata=HIDDEN)
+    on_other_storage: Annotated[bool, HIDDEN] = False
     """True if the speeds were measured on another file system of this host than the disk's own."""
-    measured_at: str = field(default="", metadata=HIDDEN)
+    measured_at: Annotated[str, HIDDEN] = ""
     """Where its speed was measured, unless that is known to be its own storage: a directory, `on`
     another host, or `elsewhere`."""
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
@@ -593,7 +586,6 @@ class ExistingDisk:
         return self.advice or Advice()
 
 
-@dataclass(frozen=True, slots=True)
 class DisksAnswer(Answer):
     """`vdisklab audit` and `vdisklab advise`: existing guests' disks, for `advise` those to change
     first."""
@@ -615,18 +607,18 @@ class DisksAnswer(Answer):
         tuple[str, ...], "for `audit`: the campaigns that the speeds come from"
     ] = ()
     measured_on: Annotated[str | None, "the host of the speeds, if it is not this machine"] = None
-    profile: str | None = field(default=None, metadata=HIDDEN)
+    profile: Annotated[str | None, HIDDEN] = None
     """The profile that was asked for."""
-    unasked_profiles: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    unasked_profiles: Annotated[tuple[str, ...], HIDDEN] = ()
     """For `advise`: the profiles that measured the speeds, if the user named none."""
-    commits: ClientKind | None = field(default=None, metadata=HIDDEN)
+    commits: Annotated[ClientKind | None, HIDDEN] = None
     """The database of the profile that was asked for."""
-    of_commits: bool = field(default=False, metadata=HIDDEN)
+    of_commits: Annotated[bool, HIDDEN] = False
     """True if the profile that was asked for, or one that measured the speeds, waits for flushes as
     a database's commits do."""
-    databases: Mapping[str, tuple[str, ...]] = field(default_factory=dict, metadata=HIDDEN)
+    databases: Annotated[Mapping[str, tuple[str, ...]], HIDDEN] = field(default_factory=dict)
     """For `advise`: the guests that are databases by their names, by the profile for them."""
-    measured_at: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    measured_at: Annotated[tuple[str, ...], HIDDEN] = ()
     """For `audit`: the directories in which the speeds were measured."""
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Self
 
 from vdisklab.documents import Answer
 from vdisklab.inspection.host_features import Availability, HostFinding
 
 
-@dataclass(frozen=True, slots=True)
 class DoctorAnswer(Answer):
     """`vdisklab doctor`: what this host can measure."""
 

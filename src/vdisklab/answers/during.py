@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -32,6 +31,7 @@ from vdisklab.path.stalls import MeasuredStalls, OperationStall
 from vdisklab.results.model import Campaign, Direction, HostFacts, Measurement, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store
+from vdisklab.value import Value, replace
 
 BEFORE, DURING, AFTER = "before", "during", "after"
 
@@ -41,8 +41,7 @@ _TWICE = 2.0
 _SHORTEST = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyOverTime:
+class LatencyOverTime(Value):
     """The latencies of one run, from the beginning of the window before the operation."""
 
     round: int
@@ -55,8 +54,7 @@ class LatencyOverTime:
     end: Annotated[float | None, "seconds: when it had ended"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReliefLine:
+class ReliefLine(Value):
     """What makes an operation bearable on one platform or several, or why nothing does."""
 
     platform: str
@@ -64,8 +62,7 @@ class ReliefLine:
     reason: Annotated[str | None, "why there is no line; null if there is one"]
 
 
-@dataclass(frozen=True, slots=True)
-class OperationCost:
+class OperationCost(Value):
     """One operation on one path: medians of its rounds; null where nothing was measured."""
 
     path: str
@@ -162,7 +159,6 @@ class OperationCost:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class DuringAnswer(Answer):
     """`vdisklab during`: what operations cost a running guest, those that it felt first."""
 

@@ -7,7 +7,6 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
@@ -23,13 +22,13 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.race_terms import DEFAULT_MARGIN, RaceTerms
 from vdisklab.results.model import Campaign, RunOutline
 from vdisklab.results.store import Store
+from vdisklab.value import Value
 
 _ALIKE = ("profile", "measurements", "size_bytes", "runtime", "ramp", "guest")
 """The parts of a plan that decide how long one run takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SoFar:
+class SoFar(Value):
     """What stored campaigns say of the time of a plan.
 
     `finished` are the runs (round, cell's fingerprint) of the campaign that the plan continues, and
@@ -45,8 +44,7 @@ class SoFar:
 NOTHING_SO_FAR = SoFar()
 
 
-@dataclass(frozen=True, slots=True)
-class WithinBudget:
+class WithinBudget(Value):
     """What `--budget` has time for, if no path of the race is dropped."""
 
     seconds: Annotated[float, "the budget"]
@@ -59,8 +57,7 @@ class WithinBudget:
         return min(least, self.seconds), min(usually, self.seconds), min(most, self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(Value):
     """The runs of a command that are still to do, and their seconds.
 
     A race ends at the earliest `at_least`, most races `usually`, all `at_most`; these are equal

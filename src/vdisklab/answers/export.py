@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from typing import Annotated
 from vdisklab.answers.export_command import DiskPlace, measured_place
 from vdisklab.answers.here import verdicts_here
 from vdisklab.answers.loading import open_results
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import machine_facts
@@ -34,11 +33,11 @@ from vdisklab.platforms.request import DOMAIN_TYPES, ExportRequest
 from vdisklab.results.model import Campaign
 from vdisklab.storage.given import with_kinds
 from vdisklab.storage.image_commands import format_settings
+from vdisklab.value import HIDDEN, Value, replace
 
 _COMMENTS = ("#", "<!--", "<?")
 
 
-@dataclass(frozen=True, slots=True)
 class ExportAnswer(Answer):
     """`vdisklab export`: a path as the configuration of a platform."""
 
@@ -50,7 +49,7 @@ class ExportAnswer(Answer):
     gaps: Annotated[tuple[Gap, ...], "what the platform cannot express"]
     requirements: Annotated[tuple[str, ...], "what must be set elsewhere for it to work"]
     durability: Durability
-    emulated_in: str | None = field(default=None, metadata=HIDDEN)
+    emulated_in: Annotated[str | None, HIDDEN] = None
     """The newest campaign that measured the path, if emulation ran its guests and KVM runs this."""
 
 
@@ -91,8 +90,7 @@ def stored_targets(db: str | None, text: str) -> tuple[NamedTarget, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredFor:
+class ConfiguredFor(Value):
     """A path as a platform's configuration, without comments; `notes` are those of `export`."""
 
     title: Annotated[str, "the platform, and what kind of configuration it is"]
@@ -100,7 +98,7 @@ class ConfiguredFor:
     notes: Annotated[
         tuple[str, ...], "what it cannot express, and what must be set elsewhere for it to work"
     ] = ()
-    settings: str = field(default="", metadata=HIDDEN)
+    settings: Annotated[str, HIDDEN] = ""
     """What a disk that a guest already has needs of it; empty where the form has no such part."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, PlanError
@@ -20,6 +19,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.guest_disks import can_have
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.model import Campaign
+from vdisklab.value import Value
 
 
 def libvirt_version(text: str | None) -> tuple[int, ...] | None:
@@ -37,8 +37,7 @@ def libvirt_version(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, text.split(".")))
 
 
-@dataclass(frozen=True, slots=True)
-class DiskPlace:
+class DiskPlace(Value):
     """Where a disk is: a device, or the user's storage with the file that has its password or key.
 
     `option` is what names it to `export`.
@@ -66,8 +65,7 @@ def measured_place(
     return DiskPlace(str(devices[0]), option=("--source", str(devices[0])))
 
 
-@dataclass(frozen=True, slots=True)
-class ExportCommand:
+class ExportCommand(Value):
     """The command that prints a path as a configuration; `cannot` are the platforms of the host
     that have no such disk."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.documents import Answer, Count
 from vdisklab.results.model import Campaign
 
 
-@dataclass(frozen=True, slots=True)
 class ExportDataAnswer(Answer):
     """`vdisklab export-data`: the file and what it holds."""
 

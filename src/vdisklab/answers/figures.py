@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
@@ -22,6 +21,7 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
 from vdisklab.path.segments import Bus, CacheMode, PageCache
 from vdisklab.results.model import Better, Direction
+from vdisklab.value import Value, replace
 
 MOST_BARS = 14
 """Maximum number of bars in a figure: the best ones; the table has all."""
@@ -58,8 +58,7 @@ _PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9
 _SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")
 
 
-@dataclass(frozen=True, slots=True)
-class BarChart:
+class BarChart(Value):
     """One of the articles' bar charts: its bars with their unit, or what would measure them."""
 
     key: str
@@ -308,8 +307,7 @@ def _safety_of(verdict: Durability) -> str:
     return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Value):
     """A cell's safety class and its median, in the unit of its plane."""
 
     label: str
@@ -317,8 +315,7 @@ class Point:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class SafetyPlane:
+class SafetyPlane(Value):
     """Speed by safety class, the safest first."""
 
     points: Sequence[Point]
@@ -350,8 +347,7 @@ def safety_plane(report: ReportAnswer) -> SafetyPlane | None:
     return SafetyPlane(points, scale.suffix.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Value):
     """One interval of one run, at its middle in seconds from the start."""
 
     panel: str
@@ -362,8 +358,7 @@ class Moment:
     stalled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesSummary:
+class SeriesSummary(Value):
     """All drawn runs of a cell in one panel, in bytes a second."""
 
     panel: str
@@ -374,8 +369,7 @@ class SeriesSummary:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
-class OverTime:
+class OverTime(Value):
     """Bandwidth over time; `means` is true if long runs are drawn as means.
 
     `longest` has the seconds without any completion, where programs reported some.
@@ -462,8 +456,7 @@ def _longest(
     return {cell: seconds for cell, seconds in longest.items() if seconds > 0}
 
 
-@dataclass(frozen=True, slots=True)
-class LinePoint:
+class LinePoint(Value):
     """A point of the line `label`, at a percentile or at a value of an option."""
 
     label: str
@@ -471,8 +464,7 @@ class LinePoint:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Value):
     """Lines of some cells: of a measurement, or of an option; `left_out` counts other paths."""
 
     name: str
@@ -522,8 +514,7 @@ def trend_curves(answer: TrendAnswer) -> Curves:
     return Curves("campaign", points, cells, len(answer.paths) - len(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sweep:
+class _Sweep(Value):
     """The cells that differ in one option only, by its value; `base` is the path without it."""
 
     base: str
@@ -611,8 +602,7 @@ def drawn_trade_offs(answer: ParetoAnswer) -> Sequence[ParetoCell]:
     return unbeaten[:MOST_TRADE_OFFS]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRatio:
+class PublishedRatio(Value):
     """A published ratio and ours, each to the baseline of its own machine."""
 
     panel: str

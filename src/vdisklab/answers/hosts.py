@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Self
 
@@ -32,6 +32,7 @@ from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.results.host_choice import by_host, chosen_hosts
 from vdisklab.results.model import Better, Campaign, HostFacts
 from vdisklab.results.store import Store
+from vdisklab.value import Value, replace
 
 CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
@@ -45,8 +46,7 @@ MIN_CLASS = MIN_HOSTS
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredHost:
+class MeasuredHost(Value):
     """One machine with its campaigns and facts."""
 
     name: Annotated[str, "with the machine's id where two machines have one name"]
@@ -68,8 +68,7 @@ def varying(hosts: Sequence[MeasuredHost]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FactTest:
+class FactTest(Value):
     """Do paths compare differently on hosts that differ in a fact?"""
 
     fact: str
@@ -79,8 +78,7 @@ class FactTest:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class HostClass:
+class HostClass(Value):
     """Hosts with equal facts, and the path to use there."""
 
     name: Annotated[str, "the facts that vary in the fleet, with their values"]
@@ -90,8 +88,7 @@ class HostClass:
     better: Annotated[tuple[BetterPath, ...], "paths shown to beat the fleet's path there"]
 
 
-@dataclass(frozen=True, slots=True)
-class OverHosts:
+class OverHosts(Value):
     """The facts about hosts in an answer from many hosts."""
 
     hosts: tuple[MeasuredHost, ...]
@@ -114,8 +111,7 @@ class OverHosts:
     ] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CellOverHosts:
+class CellOverHosts(Value):
     """The hosts' results for one cell."""
 
     best_on: Annotated[int, "hosts on which it has the best value of all"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.documents import Answer, Count
 from vdisklab.results.exchange import ImportedCampaign
 
 
-@dataclass(frozen=True, slots=True)
 class ImportAnswer(Answer):
     """`vdisklab import`: the campaigns of the files, and how many of their runs were new."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.documents import Answer, Count
 from vdisklab.loads.load import RecordedBy
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedLoad:
+class ImportedLoad(Value):
     """One trace and its load file."""
 
     file: Annotated[str, "the load file"]
@@ -23,7 +22,6 @@ class ImportedLoad:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ImportLoadAnswer(Answer):
     """`vdisklab import TRACE`: the load files."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK
@@ -32,6 +31,7 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.store import Store
 from vdisklab.units import format_bytes
+from vdisklab.value import Value
 
 READY = MeasureKey.parse("first-write/none/ready")
 """The measure by which disks are ready first."""
@@ -44,8 +44,7 @@ _LARGE = 1 << 20
 """Bytes in the host's memory that make a first flush slow."""
 
 
-@dataclass(frozen=True, slots=True)
-class LifeStep:
+class LifeStep(Value):
     """One step: medians of its rounds; null where nothing was measured."""
 
     seconds: Annotated[float | None, "until the last of the disks had it behind it"]
@@ -57,8 +56,7 @@ class LifeStep:
     allocated: Annotated[float | None, "bytes by which grew what the disks occupy alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class DiskLife:
+class DiskLife(Value):
     """The disks of one path, made in one way."""
 
     path: str
@@ -106,7 +104,6 @@ class DiskLife:
         return self.disks / made if made else None
 
 
-@dataclass(frozen=True, slots=True)
 class LifeAnswer(Answer):
     """`vdisklab life`: disks by path and way, the fewest at once first, and of these the soonest
     ready."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +17,12 @@ from vdisklab.loads.characteristics import (
 from vdisklab.loads.likeness import likeness_of
 from vdisklab.loads.load import RecordedBy, RecordedLoad
 from vdisklab.loads.load_file import MAGIC, SUFFIX, read_load
+from vdisklab.value import Value
 
 Share = Annotated[float | None, "of 1"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadKindRow:
+class LoadKindRow(Value):
     """The requests of one kind; sizes in bytes, times in seconds."""
 
     kind: str
@@ -42,8 +41,7 @@ class LoadKindRow:
     service_max: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadIntervalRow:
+class LoadIntervalRow(Value):
     """What began in one part of the time."""
 
     start_seconds: float
@@ -55,8 +53,7 @@ class LoadIntervalRow:
     busiest: Annotated[int, "the most requests in one of its seconds"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSizeRow:
+class LoadSizeRow(Value):
     """How many requests have more than half of so many bytes, and not more than all of them."""
 
     size_at_most: int
@@ -64,8 +61,7 @@ class LoadSizeRow:
     writes: Count
 
 
-@dataclass(frozen=True, slots=True)
-class LoadServiceRow:
+class LoadServiceRow(Value):
     """How many requests took more than half of so many seconds, and not more than all of them."""
 
     service_at_most: float
@@ -74,7 +70,6 @@ class LoadServiceRow:
     flushes: Count
 
 
-@dataclass(frozen=True, slots=True)
 class LoadAnswer(Answer):
     """`vdisklab show LOAD`: what a recorded guest asks of its disk."""
 

@@ -6,7 +6,6 @@ import difflib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vdisklab.analysis.best import competitors
@@ -57,6 +56,7 @@ from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RunOutline
 from vdisklab.results.power_cut import FAILING_REQUESTS, PowerCut, StorageFacts, failure_words
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import Value, replace
 
 MOST_JOINED = 8
 """Maximum number of campaigns that are joined without being named: each costs a database's time."""
@@ -106,8 +106,7 @@ def open_results(db: str | None, *, read_only: bool = False) -> Iterator[Store]:
         yield results
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
+class Loaded(Value, eq=False, dict=True):
     """The numbers of some campaigns of one machine."""
 
     campaigns: tuple[Campaign, ...]

@@ -5,7 +5,6 @@ it, or in a directory that stands in for its storage.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.answers.disks import ExistingDisk, StandIn
@@ -15,12 +14,12 @@ from vdisklab.path.named_target import as_typed, names_device
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.network import SpareTarget, spare_target
 from vdisklab.platforms.risk_kinds import ProbablyVolume
+from vdisklab.value import Value, replace
 
 _DEVICE, _MOUNT = Path("DEVICE"), Path("DIR")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuringPlace:
+class MeasuringPlace(Value):
     """A place, and what the words of its command stand for.
 
     `node` has the disk, if its name is known. `spare` is beside the disk on its server, `device`

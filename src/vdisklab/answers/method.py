@@ -9,7 +9,6 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_ROUNDS
 from vdisklab.documents import Answer
 from vdisklab.path.adjacent import RULE as SIMPLEST
+from vdisklab.value import Value
 
 _THRESHOLDS = {
     "order_statistics_from": ORDER_STATISTICS_FROM, "min_rounds": MIN_ROUNDS,
@@ -35,8 +35,7 @@ _THRESHOLDS = {
 _TOLD = tomllib.loads(files(__package__).joinpath("method.toml").read_text("utf-8"))
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Value):
     """How a kind of number is computed."""
 
     title: str
@@ -46,7 +45,6 @@ class Explanation:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
 class MethodAnswer(Answer):
     """`vdisklab method`: how each number is computed."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer
 from vdisklab.analysis.claimfile import Claim
@@ -18,10 +17,10 @@ from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import NO_BASELINE, Request, command_words
 from vdisklab.results.database import without_password
 from vdisklab.results.model import Campaign
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class MissingCells:
+class MissingCells(Value):
     """Unmeasured cells of one profile and page-cache choice, which one campaign can measure.
 
     `claims` are the claims that need them.

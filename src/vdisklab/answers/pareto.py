@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis import pareto
@@ -16,13 +15,13 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.results.model import METRICS, Campaign
+from vdisklab.value import Value
 
 CPU_NAME = "cpu"
 USUAL = f"read/write/latency_p99/{CPU_NAME}"
 
 
-@dataclass(frozen=True, slots=True)
-class ParetoCell:
+class ParetoCell(Value):
     """One path among the others."""
 
     cell: MeasuredCell
@@ -38,7 +37,6 @@ class ParetoCell:
     power_cut: Annotated[Durability | None, "null on the host, and for a free name"]
 
 
-@dataclass(frozen=True, slots=True)
 class ParetoAnswer(Answer):
     """`vdisklab rank --pareto`: which paths no other beats in all of several measures."""
 

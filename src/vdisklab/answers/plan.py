@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from vdisklab.campaign.schedule import (
     round_order,
     run_seconds,
 )
-from vdisklab.documents import HIDDEN, Answer, Count
+from vdisklab.documents import Answer, Count
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator
 from vdisklab.host.command import Host, LocalHost
@@ -36,10 +35,10 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.storage.site import memory_of_guests
+from vdisklab.value import HIDDEN, Value
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCell:
+class PlannedCell(Value):
     """A cell that `run` would measure."""
 
     number: int
@@ -50,7 +49,6 @@ class PlannedCell:
     seconds_estimated: Annotated[float, "for each run"]
 
 
-@dataclass(frozen=True, slots=True)
 class PlanAnswer(Answer):
     """`vdisklab plan`: what `run` would do."""
 
@@ -88,10 +86,10 @@ class PlanAnswer(Answer):
     ]
     commands: Annotated[Mapping[Cell, CellCommands], "of each cell; empty without `--commands`"]
     kvm_assumed: Annotated[bool, "true if `commands` use KVM, which `run` tries first"]
-    campaign: CampaignPlan = field(metadata=HIDDEN)
-    races: bool = field(metadata=HIDDEN)
+    campaign: Annotated[CampaignPlan, HIDDEN]
+    races: Annotated[bool, HIDDEN]
     """True if two paths or more race for the best."""
-    seconds_between: float = field(metadata=HIDDEN)
+    seconds_between: Annotated[float, HIDDEN]
     """How much of `seconds_estimated` no run takes: images and stacks are made, guests boot."""
 
 

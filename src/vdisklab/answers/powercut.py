@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from vdisklab.results.power_cut import (
     StorageFacts,
     outcome_words,
 )
+from vdisklab.value import Value, replace
 
 _KEYS = {
     "afterlives": "post_recovery_states",
@@ -29,8 +29,7 @@ _KEYS = {
 """Keys of databases with names of before, and their present ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrashVerdict:
+class CrashVerdict(Value, kw_only=True):
     """The verdict on one recorded run: what its client lost in the crash states that were judged.
 
     docs/database.md explains the fields.
@@ -75,7 +74,6 @@ class CrashVerdict:
         return self.survives is False and self.client != ClientKind.NEVER
 
 
-@dataclass(frozen=True, slots=True)
 class PowercutAnswer(Answer):
     """`vdisklab powercut`: one verdict for each path, client and failure model."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,13 +12,13 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import Value
 
 EXAMPLE_PATH = "raw/none"
 """A path whose image bypasses the page cache, for the cost of a profile."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedProfile:
+class ListedProfile(Value):
     """One profile, with the time and space that one path and its baseline need."""
 
     profile: str
@@ -35,7 +34,6 @@ class ListedProfile:
     room_bytes: Annotated[int, "in the work directory"]
 
 
-@dataclass(frozen=True, slots=True)
 class ProfilesAnswer(Answer):
     """`vdisklab profiles`: all profiles."""
 
@@ -44,8 +42,7 @@ class ProfilesAnswer(Answer):
     profiles: tuple[ListedProfile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileMeasurement:
+class ProfileMeasurement(Value):
     """One measurement of a profile."""
 
     name: str
@@ -54,7 +51,6 @@ class ProfileMeasurement:
     settings: str
 
 
-@dataclass(frozen=True, slots=True)
 class ProfileAnswer(Answer):
     """`vdisklab profiles PROFILE`: its measurements."""
 

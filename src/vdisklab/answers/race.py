@@ -7,7 +7,7 @@ every command says the same of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from vdisklab.path.needs import unmet
 from vdisklab.path.segments import HOST
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign
+from vdisklab.value import Value, replace
 
 RACE_UP_TO = 20
 """Up to this many paths all race; of more, a model of their segments leaves some out first."""
@@ -113,8 +114,7 @@ class Contest:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class Known(Value, eq=False):
     """The results of some rounds: the goodness of competing cells x rounds, NaN if missing.
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.score import DEFAULT_METRIC, ROLE_SETS, SCORES
@@ -13,6 +12,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import LIFE_STEPS, METRICS, Direction
+from vdisklab.value import replace
 from vdisklab.workload.registry import directions_of
 
 

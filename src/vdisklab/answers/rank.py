@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.analysis.candidates import candidates
@@ -33,15 +32,15 @@ from vdisklab.answers.choice import (
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.answers.measured_for import measured_operations, runtime_of
 from vdisklab.answers.tell_apart import imported_campaign, more_rounds_command, surer
-from vdisklab.documents import HIDDEN, RARE, Answer
+from vdisklab.documents import RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
 from vdisklab.results.model import Better, Campaign, Direction, Metric
 from vdisklab.results.store import Store
+from vdisklab.value import HIDDEN, Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class RankedCell:
+class RankedCell(Value):
     """One cell of a ranking."""
 
     cell: MeasuredCell
@@ -71,7 +70,7 @@ class RankedCell:
         CellOverHosts | None, RARE, "with --hosts, for a ranked cell; rounds are hosts then"
     ] = None
     runtime: Annotated[float | None, f"of the ranked measure, {RUNTIME}"] = None
-    ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
+    ordered_by: Annotated[Summary | None, HIDDEN] = None
 
     def shown(self, measure: MeasureKey) -> Summary | None:
         """What is shown of a measure: of the ranked one the level, of others the median."""
@@ -79,7 +78,6 @@ class RankedCell:
         return by if by is not None and by.measure == measure else self.medians.get(measure)
 
 
-@dataclass(frozen=True, slots=True)
 class RankAnswer(Answer):
     """`vdisklab rank`: the competing cells, best first, then those without a rank."""
 
@@ -110,12 +108,12 @@ class RankAnswer(Answer):
     rounds: Annotated[int, "in which at least one run succeeded, or hosts"]
     findings: Annotated[tuple[Diagnostic, ...], "failed cells, page cache, missing scores and more"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
-    more: tuple[RankedCell, ...] = field(default=(), metadata=HIDDEN)
+    more: Annotated[tuple[RankedCell, ...], HIDDEN] = ()
     """The cells that `--top` leaves out: what is said of all of them counts them."""
-    race: RaceOutcome | None = field(default=None, metadata=HIDDEN)
+    race: Annotated[RaceOutcome | None, HIDDEN] = None
     """The race that decided, if one did: its rule is another one than the ranking's."""
 
-    over_time: object = field(default=None, metadata=HIDDEN)
+    over_time: Annotated[object, HIDDEN] = None
     """A TrendAnswer: the newest of these campaigns among the earlier ones of its plan and host.
     None without earlier ones; then its module is not imported."""
 

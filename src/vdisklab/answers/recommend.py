@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +61,7 @@ from vdisklab.answers.tell_apart import (
     surer,
     with_default_cache,
 )
-from vdisklab.documents import HIDDEN, RARE, Answer
+from vdisklab.documents import RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
@@ -89,6 +88,7 @@ from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import HOST, CacheMode
 from vdisklab.path.stalls import DEFAULT_STALL
 from vdisklab.results.model import Better, Campaign
+from vdisklab.value import HIDDEN, Value, field, replace
 
 _NEXT = 5
 """How many of the next paths are compared with the first, beside all that tie with it."""
@@ -98,8 +98,7 @@ class TooFewRoundsError(PlanError):
     """No path has the rounds that an answer needs; the hint continues the campaign."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Value):
     """A path that meets all needs."""
 
     cell: MeasuredCell
@@ -118,7 +117,7 @@ class Alternative:
     hosts: Annotated[
         Agreement | None, RARE, "with --hosts: this path / the recommended one, for the first six"
     ] = None
-    ordered_by: Summary | None = field(default=None, metadata=HIDDEN)
+    ordered_by: Annotated[Summary | None, HIDDEN] = None
 
     def shown(self, measure: MeasureKey) -> Summary | None:
         """The number to show: the level of the measure that decides, the median of any other."""
@@ -126,8 +125,7 @@ class Alternative:
         return by if by is not None and by.measure == measure else self.medians.get(measure)
 
 
-@dataclass(frozen=True, slots=True)
-class MetByAll:
+class MetByAll(Value):
     """A need that all measured `paths` meet, `tested` of them by simulated power cuts."""
 
     need: Need
@@ -135,7 +133,6 @@ class MetByAll:
     tested: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class RecommendAnswer(Answer):
     """`vdisklab recommend`: the path to use, and why."""
 
@@ -185,19 +182,19 @@ class RecommendAnswer(Answer):
     ]
     race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
-    stalls: Mapping[Need, str | None] = field(default_factory=dict, metadata=HIDDEN)
+    stalls: Annotated[Mapping[Need, str | None], HIDDEN] = field(default_factory=dict)
     """For each need that goes by measured operations what the path's did, in words; None where none
     was measured there."""
-    there: str = field(default="", metadata=HIDDEN)
+    there: Annotated[str, HIDDEN] = ""
     """The options of `run` that name the place of the campaign, to measure operations there."""
-    run_on: str | None = field(default=None, metadata=HIDDEN)
+    run_on: Annotated[str | None, HIDDEN] = None
     """The host on which commands that measure more must run; None if that is this one."""
-    met_by_all: tuple[MetByAll, ...] = field(default=(), metadata=HIDDEN)
+    met_by_all: Annotated[tuple[MetByAll, ...], HIDDEN] = ()
     """The needs that the user wrote and that every measured path meets, so that they decide
     nothing."""
-    sustained: bool = field(default=False, metadata=HIDDEN)
+    sustained: Annotated[bool, HIDDEN] = False
     """True if writes count with the time until they are on the disk."""
-    beside_default: str = field(default="", metadata=HIDDEN)
+    beside_default: Annotated[str, HIDDEN] = ""
     """The command that measures this path beside itself with QEMU's default cache mode, if no
     campaign of this host did."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.documents import Answer, Count
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class CountedSecondRow:
+class CountedSecondRow(Value):
     """What QEMU counted in about a second."""
 
     at_seconds: float
@@ -20,8 +19,7 @@ class CountedSecondRow:
     flushes: Annotated[Count | None, "null for NVMe, whose flushes QEMU does not count"]
 
 
-@dataclass(frozen=True, slots=True)
-class CountedLatencyRow:
+class CountedLatencyRow(Value):
     """How long QEMU's requests of one kind took at most, in seconds, to a factor of two."""
 
     operation: str
@@ -30,7 +28,6 @@ class CountedLatencyRow:
     p99: float | None
 
 
-@dataclass(frozen=True, slots=True)
 class RecordAnswer(Answer):
     """`vdisklab record GUEST`: a load, or statistics only where requests cannot be traced."""
 

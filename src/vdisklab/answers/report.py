@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, overload
 
@@ -41,7 +40,7 @@ from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, TooFewRoundsError, recommend
 from vdisklab.answers.trend import TrendAnswer, trend_of
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import DurabilityKind, known_durability
@@ -50,6 +49,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Better, Direction, Example
+from vdisklab.value import HIDDEN, Value, replace
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -67,8 +67,7 @@ MOST_TIME_SERIES = 4
 """Number of measurements drawn over time: those that the score uses, else the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportValue:
+class ReportValue(Value):
     """The median of one measure of one cell over rounds."""
 
     cell: MeasuredCell
@@ -100,8 +99,7 @@ class ReportValue:
     lab: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Value):
     """One value with its interval, in the unit that the chart's axis names."""
 
     label: str
@@ -114,8 +112,7 @@ class Bar:
     parts: Annotated[tuple[float, ...], "what it is the sum of, as the figure names them"] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Value):
     """Lines over an axis whose places may have names."""
 
     x: str
@@ -129,12 +126,11 @@ class Lines:
     log: bool = False
     panel: Annotated[str, "what is drawn, if a figure has several"] = ""
     alt: Annotated[str, "what the panel shows in words, if a figure has several"] = ""
-    steps: bool = field(default=False, metadata=HIDDEN)
+    steps: Annotated[bool, HIDDEN] = False
     """True if a value holds from its place to the next; the last place ends the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Value):
     """One figure. `bars` in `unit` are rows in the page; their scale ends at `longest`."""
 
     key: str
@@ -149,12 +145,11 @@ class Figure:
     bars: Annotated[tuple[Bar, ...], "its values, if it has bars"] = ()
     unit: Annotated[str, "of the bars, or of each"] = ""
     parts: Annotated[tuple[str, ...], "the names of the parts that the bars are stacked of"] = ()
-    shared: Annotated[bool, "all groups have one scale"] = field(default=True, metadata=HIDDEN)
-    longest: float = field(default=math.inf, metadata=HIDDEN)
+    shared: Annotated[bool, "all groups have one scale", HIDDEN] = True
+    longest: Annotated[float, HIDDEN] = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRank:
+class OwnRank(Value):
     """A path's rank on one host, by that host's own rounds."""
 
     cell: MeasuredCell
@@ -163,8 +158,7 @@ class OwnRank:
     share: Annotated[float, "of the host's best path"]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAnswer:
+class OwnAnswer(Value):
     """One host's own answer, as the report on its campaigns gives it."""
 
     host: MeasuredHost
@@ -231,8 +225,7 @@ class Values(Sequence[ReportValue]):
         )
 
 
-@dataclass(frozen=True)
-class ReportAnswer(Answer):
+class ReportAnswer(Answer, dict=True):
     """`vdisklab report --format json`: everything that the page shows."""
 
     FORMAT = "vdisklab.report/3"
@@ -273,11 +266,11 @@ class ReportAnswer(Answer):
         PlainSerializer(tuple, return_type=tuple[ReportValue, ...]),
         "every median, the scores first",
     ]
-    summaries: Mapping[MeasureKey, InstanceOf[Summaries]] = field(metadata=HIDDEN)
-    levels: InstanceOf[Summaries] = field(metadata=HIDDEN)
-    examples: Mapping[MeasuredCell, Example] = field(metadata=HIDDEN)
-    bandwidth_series: tuple[BandwidthSeries, ...] = field(default=(), metadata=HIDDEN)
-    places: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    summaries: Annotated[Mapping[MeasureKey, InstanceOf[Summaries]], HIDDEN]
+    levels: Annotated[InstanceOf[Summaries], HIDDEN]
+    examples: Annotated[Mapping[MeasuredCell, Example], HIDDEN]
+    bandwidth_series: Annotated[tuple[BandwidthSeries, ...], HIDDEN] = ()
+    places: Annotated[tuple[str, ...], HIDDEN] = ()
     """Sentences: that another host measured it, or that its directory is gone."""
     each_host: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Failure, Origin, RanUnder, RunOutline
+from vdisklab.value import HIDDEN, Value
 
 
-@dataclass(frozen=True, slots=True)
-class ListedCampaign:
+class ListedCampaign(Value):
     """One stored campaign."""
 
     campaign: Annotated[str, "its id"]
@@ -26,11 +25,10 @@ class ListedCampaign:
     rounds: int
     measured: Annotated[int, "runs"]
     failed: Annotated[int, "runs"]
-    host: str = field(metadata=HIDDEN)
+    host: Annotated[str, HIDDEN]
     """What `--hosts` calls the host: with its id where two hosts have one name."""
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignsAnswer(Answer):
     """`vdisklab runs`: the stored campaigns."""
 
@@ -39,8 +37,7 @@ class CampaignsAnswer(Answer):
     campaigns: tuple[ListedCampaign, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
+class ListedRun(Value):
     """One run of a campaign."""
 
     run: Annotated[str, "its id"]
@@ -49,12 +46,11 @@ class ListedRun:
     started: datetime
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
     emulated: Annotated[bool, "true under TCG, and in a host that is emulated itself"]
-    ran_under: RanUnder | None = field(metadata=HIDDEN)
+    ran_under: Annotated[RanUnder | None, HIDDEN]
     origin: Origin
     failure: Annotated[Failure | None, "null for a run with numbers"]
 
 
-@dataclass(frozen=True, slots=True)
 class RunsAnswer(Answer):
     """`vdisklab runs CAMPAIGN`: its runs in the order in which they were measured."""
 
@@ -72,7 +68,6 @@ class Correction(StrEnum):
     KEPT = "kept"
 
 
-@dataclass(frozen=True, slots=True)
 class CorrectionAnswer(Answer):
     """`vdisklab runs --delete` and `--rename`: what was changed."""
 

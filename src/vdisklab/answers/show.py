@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,7 @@ from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
 from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.answers.caveats import caveats_with_remedy
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.guest.systems import FIND_DISK, FIND_SECONDS, LOAD_DRIVERS
 from vdisklab.path.cell import MeasuredCell
@@ -27,6 +26,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results import model
 from vdisklab.sanitise import sanitise_line
 from vdisklab.storage.image_commands import create_command, fill_command
+from vdisklab.value import HIDDEN, Value
 
 _WORK = "@WORK@"
 _CHANNELS = re.compile(r"socket,id=(agent|monitor|steps),fd=\d+")
@@ -34,8 +34,7 @@ _SITE = re.compile(r"(/[^\s,\"']*/vdisklab-[0-9a-f]{8})/")
 """The directory of a run; see `open_site`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownCheck:
+class ShownCheck(Value):
     """A property that was set and read back."""
 
     name: str
@@ -44,8 +43,7 @@ class ShownCheck:
     confirmed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSample:
+class ShownSample(Value):
     """One number that a program reported."""
 
     run: str
@@ -56,8 +54,7 @@ class ShownSample:
     unit: Annotated[str, "empty for a metric that a newer version stored"]
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyParts:
+class LatencyParts(Value):
     """Where the mean time of a request was spent, in seconds; each includes the next."""
 
     direction: model.Direction
@@ -67,8 +64,7 @@ class LatencyParts:
     network: Annotated[float | None, "a round trip on the connection to the server"]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMeasurement:
+class ShownMeasurement(Value):
     """One measurement of a run."""
 
     name: str
@@ -86,7 +82,6 @@ class ShownMeasurement:
     raw: Annotated[str | None, "what the program printed, with `--raw`"]
 
 
-@dataclass(frozen=True, slots=True)
 class ShowAnswer(Answer):
     """`vdisklab show RUN`: the run as it is stored."""
 
@@ -104,7 +99,7 @@ class ShowAnswer(Answer):
     wall_seconds: Annotated[float | None, "null for an imported run"]
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
     emulated: Annotated[bool, "true under TCG, and in a host that is emulated itself"]
-    ran_under: model.RanUnder | None = field(metadata=HIDDEN)
+    ran_under: Annotated[model.RanUnder | None, HIDDEN]
     caveats: Caveats
     medium: Annotated[str | None, "the device under the image"]
     checks: tuple[ShownCheck, ...]

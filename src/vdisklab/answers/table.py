@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -25,13 +24,14 @@ from vdisklab.answers.joining import require_joined
 from vdisklab.answers.measured_for import runtime_of
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
 from vdisklab.path.durability import Durability, HostDisk, known_durability
 from vdisklab.path.segments import ImageFormat
 from vdisklab.results.model import Campaign, Direction, Origin, RunOutline
 from vdisklab.results.store import Store
+from vdisklab.value import HIDDEN, Value, replace
 from vdisklab.workload.registry import SYSBENCH
 from vdisklab.workload.sysbench import SysbenchSettings, fsync_options
 from vdisklab.workload.systems import PROGRAM as INSTALL
@@ -53,8 +53,7 @@ _IN_ROWS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PlacedCell(AsText):
+class PlacedCell(AsText, Value, order=True):
     """A cell, and the place where it was measured if the answer has several places."""
 
     cell: MeasuredCell
@@ -64,8 +63,7 @@ class PlacedCell(AsText):
         return f"{self.cell} in {self.place}" if self.place else self.cell.label
 
 
-@dataclass(frozen=True)
-class Medians:
+class Medians(Value, dict=True):
     """The medians of observations, each in one place."""
 
     cells: tuple[PlacedCell, ...]
@@ -109,8 +107,7 @@ class Medians:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
+class TableCell(Value):
     """One measured cell."""
 
     cell: Annotated[PlacedCell, "ends in ` in DIRECTORY` if there are several directories"]
@@ -118,8 +115,7 @@ class TableCell:
     source: Annotated[str, "where its numbers come from"]
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementRow:
+class MeasurementRow(Value):
     """The medians of one measurement, direction and cell."""
 
     measurement: str
@@ -141,8 +137,7 @@ class MeasurementRow:
     runtime: Annotated[float | None, RUNTIME] = None
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthRow:
+class GrowthRow(Value):
     """An installation: its time, and how the image grew."""
 
     measurement: str
@@ -158,8 +153,7 @@ class GrowthRow:
     to_raw: Annotated[float | None, "ratio to the raw image"]
 
 
-@dataclass(frozen=True, slots=True)
-class BootRow:
+class BootRow(Value):
     """A boot and its shutdown."""
 
     measurement: str
@@ -170,8 +164,7 @@ class BootRow:
     shutdown_time: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class FreedRow:
+class FreedRow(Value):
     """What the deletion of a file gave back; null where nothing counts it."""
 
     measurement: str
@@ -183,8 +176,7 @@ class FreedRow:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class FlushRow:
+class FlushRow(Value):
     """What became of a program's writes on their way; null where nothing counts it."""
 
     measurement: str
@@ -197,8 +189,7 @@ class FlushRow:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class OtherMedian:
+class OtherMedian(Value):
     """A number that only a program's own layout shows."""
 
     measurement: str
@@ -208,7 +199,6 @@ class OtherMedian:
     median: float
 
 
-@dataclass(frozen=True, slots=True)
 class FsyncCalls(Diagnostic):
     """How often sysbench called fsync; `measurements` is empty if all of them did so."""
 
@@ -223,7 +213,6 @@ class FsyncCalls(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class UnknownFsyncCalls(Diagnostic):
     """Results of sysbench were imported."""
 
@@ -231,7 +220,6 @@ class UnknownFsyncCalls(Diagnostic):
         return "how often sysbench called fsync is not known for imported results"
 
 
-@dataclass(frozen=True)
 class TableAnswer(Answer):
     """`vdisklab table`: medians over the runs; at least one of the lists has rows."""
 
@@ -251,7 +239,7 @@ class TableAnswer(Answer):
     installations: Annotated[tuple[str, ...], "the measurements in `growth`"]
     of_sysbench: Annotated[tuple[str, ...], "measurements whose program counts in MiB/s"]
     findings: tuple[Diagnostic, ...]
-    medians: Medians = field(metadata=HIDDEN)
+    medians: Annotated[Medians, HIDDEN]
 
     @property
     def has_paths(self) -> bool:

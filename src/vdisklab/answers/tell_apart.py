@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -32,6 +31,7 @@ from vdisklab.plan.race_terms import (
     RaceTerms,
 )
 from vdisklab.results.model import Campaign, Origin
+from vdisklab.value import Value, replace
 from vdisklab.workload.builtin_profiles import builtin_profile
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def with_default_cache(cell: MeasuredCell, instead: CacheMode | None = None) -> 
     return None if instead is None else MeasuredCell(replace(path, cache=instead).canonical)
 
 
-@dataclass(frozen=True, slots=True)
-class _Race:
+class _Race(Value):
     """A race of some paths with the settings of a campaign; `options` are the words for its terms.
 
     Without terms it is a number of rounds. It `goes_on` if it is the campaign's own.

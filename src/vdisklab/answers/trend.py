@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +34,7 @@ from vdisklab.analysis.trend import (
     series_changes,
 )
 from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
-from vdisklab.documents import HIDDEN, Answer
+from vdisklab.documents import Answer
 from vdisklab.errors import PlanError, SeparateCampaignsError
 from vdisklab.host.mounts import is_out_of_sight, is_visible_directory
 from vdisklab.path.cell import MeasuredCell
@@ -45,6 +44,7 @@ from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Example, RunOutline
 from vdisklab.results.store import Store
 from vdisklab.units import counted, format_size, named
+from vdisklab.value import HIDDEN, Value
 
 DEFAULT_WORSE = 0.05
 TOGETHER = "all paths"
@@ -58,7 +58,6 @@ _STATES = ("host.", "guest.mount", "packages.", "virtiofsd.version")
 """The first part of the names of recorded states that an upgrade or an administrator can change."""
 
 
-@dataclass(frozen=True, slots=True)
 class ClockWentBack(Diagnostic):
     """A campaign that was stored after another one, but says that it began before."""
 
@@ -73,7 +72,6 @@ class ClockWentBack(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class LongPause(Diagnostic):
     """Campaigns that are missing: a pause that is much longer than the others."""
 
@@ -90,7 +88,6 @@ class LongPause(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class FromTheFuture(Diagnostic):
     """A campaign with a date that is still to come."""
 
@@ -104,7 +101,6 @@ class FromTheFuture(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class RanOtherwise(Diagnostic):
     """Campaigns of the same plan and host whose guests ran under another accelerator."""
 
@@ -119,7 +115,6 @@ class RanOtherwise(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class OtherHosts(Diagnostic):
     """Hosts that measured the same plan, whose campaigns are not compared with these."""
 
@@ -134,7 +129,6 @@ class OtherHosts(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class OnlyCampaign(Diagnostic):
     """Nothing to compare with yet: `way` is where and how the campaign can be measured again."""
 
@@ -150,7 +144,6 @@ class OnlyCampaign(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NotDated(Diagnostic):
     """Paths in which no lasting change was looked for."""
 
@@ -163,7 +156,6 @@ class NotDated(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NoiseLasts(Diagnostic):
     """A campaign's noise lasts into the next, so changes are dated by chance more often."""
 
@@ -175,8 +167,7 @@ class NoiseLasts(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HostChange:
+class HostChange(Value):
     """A fact of the host, or a state that was read back, that changed between two campaigns."""
 
     fact: str
@@ -184,8 +175,7 @@ class HostChange:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrendRow:
+class TrendRow(Value):
     """One path, or all together, in the newest campaign."""
 
     path: Annotated[str, f"a cell, or `{TOGETHER}`"]
@@ -212,8 +202,7 @@ class TrendRow:
         return lasts
 
 
-@dataclass(frozen=True, slots=True)
-class DatedShift:
+class DatedShift(Value):
     """A lasting change of one path, or of all together: a step, or a line (a slow change)."""
 
     path: str
@@ -229,7 +218,6 @@ class DatedShift:
     changed: Annotated[tuple[HostChange, ...], "between these two campaigns"]
 
 
-@dataclass(frozen=True, slots=True)
 class TrendAnswer(Answer):
     """`vdisklab trend`: how a host's numbers change from campaign to campaign."""
 
@@ -266,10 +254,10 @@ class TrendAnswer(Answer):
         "paths that were asked for, by name or by the plan of the newest campaign, of which no run "
         "succeeded in it; exit status 8",
     ] = ()
-    needed: int | None = field(default=None, metadata=HIDDEN)
+    needed: Annotated[int | None, HIDDEN] = None
     """Earlier campaigns with which a loss of `allowed` would be shown of the path that needs the
     fewest; None if MOST_EARLIER do not show it, or if it is not known."""
-    year_shows: float | None = field(default=None, metadata=HIDDEN)
+    year_shows: Annotated[float | None, HIDDEN] = None
     """The smallest loss that a year of earlier campaigns would show of any path."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from vdisklab.answers.disks import ExistingDisk, default_path
@@ -14,6 +13,7 @@ from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.registry import can_change, can_express, dialect_of
+from vdisklab.value import replace
 
 
 def wanted_paths(

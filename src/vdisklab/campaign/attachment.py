@@ -10,7 +10,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -42,13 +41,13 @@ from vdisklab.storage.memory_limit import BoundedMemory, bounded
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
+from vdisklab.value import Value, replace
 from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Value):
     """The disk or directory of one measurement. `empty_cache` drops its pages on the machine that
     runs the program. `checks` are states of its file system that were read back.
     """
@@ -126,8 +125,7 @@ def with_files(place: Place, script: Script, output: Outputs) -> Outputs:
     return replace(output, files={name: place.collect(name) for name in script.collect})
 
 
-@dataclass(frozen=True, slots=True)
-class GuestPlace:
+class GuestPlace(Value):
     """Inside a guest; `disk` is the whole measured disk there, or a shared directory by its tag.
 
     `filesystem` replaces the one of each measurement that uses files; None leaves it as it is.
@@ -184,8 +182,7 @@ class GuestPlace:
         return self.machine.agent.read_file(name)
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlace:
+class HostPlace(Value):
     """On the host; `target` is the top of the stack."""
 
     site: Site
@@ -261,8 +258,7 @@ def host_subject(site: Site, image: ImageFile, size: int, memory: int) -> Subjec
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AttachedDisk:
+class AttachedDisk(Value):
     """An attached and checked disk: the place where programs run, and the watch on the disk.
 
     `flush` makes QEMU write what it holds; None if nothing on this host can bring the disk's bytes

@@ -6,7 +6,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds
 from vdisklab.host.waiting import Clock
@@ -14,13 +13,13 @@ from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Note, Progress
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 Choose = Callable[[int], Collection[str]]
 """(round, from 1) -> the fingerprints of the cells to measure in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimit:
+class TimeLimit(Value):
     """`left` returns the seconds that a search still has.
 
     Time is kept for the `needed` cells (fingerprints): without them, a round's numbers are useless.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -23,6 +22,7 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Remote, Target, Volume
 from vdisklab.storage.undo import Removable
 from vdisklab.units import parse_size
+from vdisklab.value import Value
 
 _NODE_SECONDS = 30.0
 _PROGRAM_SECONDS = 300.0
@@ -31,8 +31,7 @@ _STATUS = re.compile(r" thin-pool \d+ \d+/\d+ (\d+)/(\d+) ")
 _TABLE = re.compile(r" thin-pool \S+ \S+ (\d+) ")
 
 
-@dataclass(frozen=True, slots=True)
-class PoolUse:
+class PoolUse(Value):
     """The chunks of a thin pool: bytes of each, how many are used, how many there are."""
 
     chunk: int
@@ -85,8 +84,7 @@ def _zfs_free(host: Host, volume: Volume) -> int:
     return int(host.run(*get).stdout)
 
 
-@dataclass(frozen=True, slots=True)
-class CloneLayer:
+class CloneLayer(Value):
     """How a layer clones.
 
     `place` is where the volume of a name appears, `named` how the layer names it. `create` makes
@@ -158,8 +156,7 @@ CLONE_LAYERS: Mapping[LayerKind, CloneLayer] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Clones:
+class Clones(Value):
     """The volumes beside one stack's."""
 
     site: Site

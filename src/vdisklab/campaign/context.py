@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from vdisklab.storage.site import (
     Site,
     open_site,
 )
+from vdisklab.value import Value, field
 from vdisklab.workload.program import program_of
 from vdisklab.workload.systems import systems_of
 
@@ -44,8 +44,7 @@ Packages = Mapping[str, PackageSet | PreparedData]
 its programs copy, by theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(Value):
     """The result of a cell in one round: states read back, programs run, numbers measured."""
 
     checks: tuple[Check, ...] = ()
@@ -53,8 +52,7 @@ class CellResult:
     measurements: tuple[Measurement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CampaignContext:
+class CampaignContext(Value):
     """The resources that all cells of a campaign share."""
 
     plan: CampaignPlan

@@ -11,7 +11,6 @@ import stat
 import struct
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import NO_DATA
 from vdisklab.units import KIB, MIB, SECTOR, format_bytes
+from vdisklab.value import Value, replace
 from vdisklab.workload.life import BLOCK, CLUSTER, LEAST_DISK, written_at
 
 PIECE, _BEGINNING, _SPREAD = 256 * KIB, 4 * MIB, 63
@@ -96,8 +96,7 @@ _NOT_RAW = (
 none; from block/vpc.c and block/parallels.c of QEMU, and from file(1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenImage:
+class GivenImage(Value):
     """An image that the user names: QEMU's driver, and the size that a guest sees, in bytes.
 
     `packed` is True for a raw image that xz compressed. `state` changes when the file does; that of
@@ -179,8 +178,7 @@ _Problem = tuple[str, str]
 """What is wrong with an image, as a predicate, and the way out, in which {file} is its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(Value):
     """What a file shows of the image in it before a program reads it.
 
     `last` is the last sector of a regular file, else empty; `size` and `state` are those of a
@@ -389,8 +387,7 @@ def as_named(file: Path, size: int) -> GivenImage:
     return GivenImage(file, form.value, size, packed=packed)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstWrite:
+class FirstWrite(Value):
     """Where the first write of a disk goes, and whether the template has data there."""
 
     offset: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -23,13 +22,13 @@ from vdisklab.path.segments import Bus
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import GuestPlan
+from vdisklab.value import Value
 
 BootFromDisk = Callable[[Disk, Callable[[Channel], None]], AbstractContextManager[Machine]]
 """(disk that holds the system, callback with the monitor during the boot) -> a running guest."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskBoots:
+class DiskBoots(Value):
     """`write` puts the bootable system into a file, `start` boots a guest from such a disk."""
 
     write: Callable[[Path], None]

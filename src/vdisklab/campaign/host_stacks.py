@@ -6,10 +6,11 @@ user's devices take turns: the next one is built when a cell needs it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -44,12 +45,12 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory, Remote, Target, bottoms, shared_directory
 from vdisklab.units import MIB, format_bytes
+from vdisklab.value import Value, field
 
 _Kept = TypeVar("_Kept")
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Value):
     """The layers below some images.
 
     A stack with a directory on top holds all images of its paths. A block device holds one, `image`
@@ -185,8 +186,7 @@ class StackUse:
     allocated: list[Image | None]
 
 
-@dataclass(frozen=True, slots=True)
-class StackLayout:
+class StackLayout(Value):
     """The stack and image that hold each path's data, and the contents of each stack."""
 
     places: Mapping[DiskPath, tuple[Stack, Image | None]]
@@ -214,8 +214,7 @@ def layout_of(plan: CampaignPlan) -> StackLayout:
     return StackLayout(places, uses)
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveStack:
+class ActiveStack(Value):
     """A stack that exists, its images, and the way to the server that it is on."""
 
     stack: Stack
@@ -244,11 +243,13 @@ class HostStacks:
     write_system: Callable[[Path], None] | None = None
     _compressible: Path | None = None
     _template_source: Path | None = None
-    layout: StackLayout = field(init=False)
-    left: list[DirtyHostError] = field(default_factory=list)
-    _active: dict[Stack, ActiveStack] = field(default_factory=dict)
-    _disks: dict[tuple[tuple[int, int], ...], tuple[Check, ...]] = field(default_factory=dict)
-    _teardown: ExitStack = field(default_factory=ExitStack)
+    layout: StackLayout = dataclasses.field(init=False)
+    left: list[DirtyHostError] = dataclasses.field(default_factory=list)
+    _active: dict[Stack, ActiveStack] = dataclasses.field(default_factory=dict)
+    _disks: dict[tuple[tuple[int, int], ...], tuple[Check, ...]] = dataclasses.field(
+        default_factory=dict
+    )
+    _teardown: ExitStack = dataclasses.field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         self.layout = layout_of(self.plan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign import attachment, guests, measured_evidence, watches
@@ -18,6 +17,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results.model import Check, IoCounters, Measurement
 from vdisklab.storage.image import ImageFile
+from vdisklab.value import replace
 from vdisklab.workload.program import ProgramResult
 from vdisklab.workload.systems import boot_samples
 

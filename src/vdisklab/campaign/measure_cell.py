@@ -6,7 +6,6 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -28,6 +27,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.storage.image import require_returned
+from vdisklab.value import Value, replace
 from vdisklab.workload import fio, program
 from vdisklab.workload.registry import workload_for
 
@@ -94,8 +94,7 @@ def _measure_all(
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Value):
     """One measured run, from outside: its time, the counters around it, and what was seen of it.
 
     `sync` is how the host then brought what was written to the device; None if nothing was left to

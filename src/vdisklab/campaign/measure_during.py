@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -43,6 +42,7 @@ from vdisklab.results.model import DURING_WINDOWS
 from vdisklab.storage.image import ImageFile, require_returned
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes
+from vdisklab.value import Value, replace
 from vdisklab.workload import fio, load_windows, open_load, program
 from vdisklab.workload.grouped import BesideRun
 from vdisklab.workload.registry import beside_workload_for
@@ -109,8 +109,7 @@ def _disk(attachment: AttachedDisk) -> Disk:
     return attachment.disk
 
 
-@dataclass(frozen=True, slots=True)
-class _Timeline:
+class _Timeline(Value):
     """Moments of one run by the host's clock of the day, and what was counted at each.
 
     `ordered` and `ended` are the operation's own; `settled` is when its window ends.

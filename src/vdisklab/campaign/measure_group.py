@@ -12,7 +12,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from vdisklab.plan.profile import RATE, MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results import model
 from vdisklab.storage.image import require_returned
+from vdisklab.value import Value, replace
 from vdisklab.workload import open_load, program
 from vdisklab.workload.registry import grouped_workload_for, workload_for
 
@@ -87,8 +87,7 @@ def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
     return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningGuest:
+class _RunningGuest(Value):
     """A guest's running program; `offset` is how far its clock is ahead of the host's."""
 
     machine: Machine

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,7 @@ from vdisklab.storage.image import ImageFile, extents
 from vdisklab.storage.image_commands import format_settings
 from vdisklab.storage.targets import Device, Directory, Remote, Target
 from vdisklab.units import MIB
+from vdisklab.value import replace
 from vdisklab.workload import life, program
 
 MAKE, ATTACH, FIRST_WRITE, SETTLE, RESET, DELETE = LIFE_STEPS

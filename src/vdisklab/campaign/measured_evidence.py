@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +24,7 @@ from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.targets import Device
 from vdisklab.units import in_percent
+from vdisklab.value import Value, replace
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.
@@ -144,8 +144,7 @@ def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
         background.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Value):
     """Reads the counters for one measurement: QEMU's (in a guest), the host's devices', the
     kernel's.
 
@@ -192,8 +191,7 @@ class Counters:
         return None if image is None else answered(image, lambda: count(image))
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Value):
     """Counters at one moment; None where there is no counter."""
 
     qemu: IoCounters | None
@@ -221,8 +219,7 @@ def guest_counters(
     return Counters(lambda: disk_statistics(machine, disk), devices, machine.pid, image)
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(Value):
     """What was written is brought to the device: how long that took, and the bytes that the device
     wrote meanwhile, None if nobody counts them."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.campaign.given_image import disk_size_for, requested_template
@@ -21,6 +20,7 @@ from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.named_here import NamedHere
 from vdisklab.plan.settings import Request
 from vdisklab.storage.given import with_kinds
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import requested_profile
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory, Remote, Target
+from vdisklab.value import replace
 
 _NAME = "to"
 _ENCRYPTED = "luks"

@@ -13,7 +13,6 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.campaign.schedule import planned_subject
@@ -25,6 +24,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.site import Site
 from vdisklab.units import format_bytes
+from vdisklab.value import Value
 from vdisklab.workload.program import PreparedFiles, Timing
 from vdisklab.workload.registry import workload_for
 
@@ -34,8 +34,7 @@ _KEPT_SETS = 3
 _KEPT_SECONDS = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedData:
+class PreparedData(Value):
     """Files in the cache, as the archive `disk`."""
 
     disk: Path

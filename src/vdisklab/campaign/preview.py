@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import PlannedSite, site_directory
+from vdisklab.value import Value, field, replace
 from vdisklab.workload.program import Subject
 
 RUN = "RUN"
@@ -45,8 +45,7 @@ _CHOSEN_AT_START = ("--startdelay=", "--randseed=")
 _NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 
 
-@dataclass(frozen=True, slots=True)
-class GuestFiles:
+class GuestFiles(Value):
     """The cached files that a campaign's guests need.
 
     `boot` is the micro guest; None if no cell needs it. `system` is written to disks that guests
@@ -58,8 +57,7 @@ class GuestFiles:
     packages: context.Packages = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CellCommands:
+class CellCommands(Value):
     """The commands of a cell: on the host before, QEMU's own and its monitor's, and the programs.
 
     Guests that run at once follow each other in `qmp`. `qemu` has a line for each of them if its

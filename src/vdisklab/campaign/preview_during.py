@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from vdisklab.campaign.measure_during import beside_run, load_subject, probe_script
@@ -26,6 +26,7 @@ from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site
+from vdisklab.value import Value, replace
 from vdisklab.workload.program import Subject
 from vdisklab.workload.registry import beside_workload_for
 
@@ -40,8 +41,7 @@ _MEASURED_FIRST = ("--rate_iops=", "--numjobs=")
 """Options of fio that follow from the rate, which a probe finds out."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationCommand:
+class OperationCommand(Value):
     """A command of an operation or of its load: when it comes, and who gets it."""
 
     when: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -17,6 +16,7 @@ from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Missing, QemuLimits
 from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
+from vdisklab.value import replace
 
 _NEWER = "install a newer QEMU, or name one: --qemu new=BIN and qemu=new in the path"
 

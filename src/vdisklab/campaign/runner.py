@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab import errors
@@ -24,6 +23,7 @@ from vdisklab.progress import (
     RunStarted,
 )
 from vdisklab.results.model import Failure, FailureKind, Origin, Run
+from vdisklab.value import Value, replace
 
 SHARING_ROUNDS = 3
 """At most this many rounds share guests: once these had as many runs as the largest round, new ones
@@ -31,8 +31,7 @@ are booted. What a guest does to all paths alike cancels within a round. What it
 path would make the rounds that share it alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTag:
+class RunTag(Value):
     """The data that every run of a campaign has."""
 
     campaign: str

@@ -9,7 +9,6 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from vdisklab.campaign.host_stacks import (
@@ -31,6 +30,7 @@ from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.value import Value
 from vdisklab.workload import fio, load_windows, open_load, registry
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, workload_for
@@ -58,8 +58,7 @@ _BESIDE_PROGRAMS = 3
 """The load beside an operation begins, is ended, and is read: each takes as long as a program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Value):
     """One run to do: a cell and its place in a round. Both numbers count from 1.
 
     `later` counts the runs of the round that follow, as far as that is known.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.campaign.clones import Clones
@@ -20,6 +19,7 @@ from vdisklab.errors import (
 from vdisklab.host import ledger, pagecache
 from vdisklab.operations.making import NewDisk, Template, TemplateForm, Way
 from vdisklab.storage.site import Site
+from vdisklab.value import Value, replace
 
 TEMPLATE = "template"
 """The name of a template's file, or of the subvolume that it lies in."""
@@ -45,8 +45,7 @@ def default_source(site: Site, random: Path, size: int) -> Iterator[Path]:
         yield file
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateOrder:
+class TemplateOrder(Value):
     """The image from which a disk is made in a way, which decides the template's form."""
 
     given: GivenImage

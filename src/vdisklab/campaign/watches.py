@@ -17,7 +17,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +28,7 @@ from vdisklab.host.counters import Activity, children_storage_bytes, tree_activi
 from vdisklab.host.mounts import mount_of
 from vdisklab.progress import Progress, Throughput
 from vdisklab.results.model import Direction, Sample, Series
+from vdisklab.value import Value, replace
 from vdisklab.workload.program import Moved, ProgramResult, series_of
 
 _STILL_SECONDS = 10.0
@@ -54,8 +54,7 @@ Span = tuple[float, float]
 _BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSeries:
+class TimeSeries(Value):
     """The traffic of one measurement.
 
     `moved` are (moment, total bytes so far), the first at the measurement's start and the last at
@@ -176,8 +175,7 @@ def _busy(measured: TimeSeries, seconds: int) -> list[float]:
     return busy
 
 
-@dataclass(frozen=True, slots=True)
-class DiskPoint:
+class DiskPoint(Value):
     """A disk's counters at a moment, in seconds of a clock.
 
     `slow` has, for each of `_BOUNDS`, the number of requests that took at least that long; None if
@@ -344,8 +342,7 @@ def _request_took(gap: float, before: DiskPoint, now: DiskPoint) -> bool:
     return now.slow[number] > before.slow[number]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramPoint:
+class ProgramPoint(Value):
     """A program's activity at a moment, in seconds of a clock; None is unknown."""
 
     moment: float

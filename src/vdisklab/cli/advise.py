@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from rich.console import Console
@@ -40,6 +40,7 @@ from vdisklab.plan.value_kinds import SECONDS, SWITCH
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.recording.recorder import LOG_LIMIT
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.views import advise as view
 
 PANEL = VerbPanel.GUESTS

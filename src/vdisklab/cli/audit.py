@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vdisklab.answers.audit import audit_disks
 from vdisklab.cli.shell.caller import retyped
@@ -22,6 +22,7 @@ from vdisklab.inspection.existing_guests import read_disks
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.option_rows import host_disk_setting, option
+from vdisklab.value import replace
 from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS

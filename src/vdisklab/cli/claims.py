@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -33,6 +33,7 @@ from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.plan.value_kinds import FILE, FILES, SWITCH
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.views.claims import junit_xml, tables
 
 PANEL = VerbPanel.LEARN

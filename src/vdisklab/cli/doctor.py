@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.inspection.host_features import inspect_host
 from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import FILE
+from vdisklab.value import replace
 from vdisklab.views.doctor import tables
 
 PANEL = VerbPanel.PREPARE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vdisklab.answers import documents
 from vdisklab.answers.method import EXPLANATIONS, explanations_about
@@ -13,6 +13,7 @@ from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import OptionRows, option
 from vdisklab.plan.value_kinds import TEXT
+from vdisklab.value import replace
 from vdisklab.views.method import tables
 
 PANEL = VerbPanel.LEARN

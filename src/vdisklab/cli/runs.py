@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import typer
 
@@ -23,6 +23,7 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.sanitise import sanitise
+from vdisklab.value import replace
 from vdisklab.views import runs as view
 
 PANEL = VerbPanel.STORED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vdisklab.answers.load import answer_load_file, load_file_named
 from vdisklab.answers.loading import open_results
@@ -15,6 +15,7 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.sanitise import sanitise
+from vdisklab.value import replace
 from vdisklab.views.load import tables as load_tables
 from vdisklab.views.show import tables
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.documents import Answer
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStatus:
+class WorkerStatus(Value):
     """One worker."""
 
     host: str
@@ -21,7 +20,6 @@ class WorkerStatus:
     line: Annotated[str, "the last line that the campaign printed"]
 
 
-@dataclass(frozen=True, slots=True)
 class FleetStatusAnswer(Answer):
     """`vdisklab fleet status`: the workers that are there."""
 
@@ -31,8 +29,7 @@ class FleetStatusAnswer(Answer):
     hosts: tuple[WorkerStatus, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCheck:
+class WorkerCheck(Value, kw_only=True):
     """The findings of `vdisklab fleet doctor` on one host."""
 
     host: str
@@ -54,7 +51,6 @@ class WorkerCheck:
         return not (self.versions or self.database or self.directory or self.leftovers)
 
 
-@dataclass(frozen=True, slots=True)
 class FleetDoctorAnswer(Answer):
     """`vdisklab fleet doctor`: what each worker lacks for a campaign."""
 

@@ -6,7 +6,6 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +18,7 @@ from cryptography.x509.oid import NameOID
 from vdisklab.errors import HostError
 from vdisklab.host.safe_places import make_directory, open_file
 from vdisklab.host.writing import acting, writable
+from vdisklab.value import Value
 
 VALID = timedelta(days=825)
 AUTHORITY_VALID = timedelta(days=3650)
@@ -34,8 +34,7 @@ class FleetRole(StrEnum):
     CLIENT = "client"
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
+class Certificates(Value):
     """The files that one role needs: the authority, and its own certificate with its key."""
 
     authority: Path

@@ -21,6 +21,7 @@ from vdisklab.fleet.host_campaign import LAST_LINES, check_here, measure_here, s
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
 from vdisklab.fleet.quiet_settings import read_json, version_difference
 from vdisklab.results.host_choice import chosen_hosts
+from vdisklab.value import Value
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 180.0
@@ -39,8 +40,7 @@ _LARGEST = 1e15
 _SHUT = "it has ended, but the scheduler cannot reach its worker's port (`fleet worker --port`)"
 
 
-@dataclass(frozen=True, slots=True)
-class FleetMember:
+class FleetMember(Value):
     """One worker as the scheduler knows it. `campaign` is empty if none runs there.
 
     `until` is the last day of its certificate, `silent` the seconds since the scheduler last heard
@@ -56,8 +56,7 @@ class FleetMember:
     silent: float
 
 
-@dataclass(frozen=True, slots=True)
-class HostResult:
+class HostResult(Value):
     """How a host's campaign ended: the status of `vdisklab run`, None if the host never came.
 
     `campaigns` has the ids of those that the host says it measured, or found complete.

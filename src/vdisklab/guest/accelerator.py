@@ -13,8 +13,9 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from vdisklab.errors import GuestError, SilentGuestError
 from vdisklab.host.facts import virtualisation_flag, virtualised
@@ -23,6 +24,7 @@ from vdisklab.host.safe_places import make_state_directory, name_of_user, open_f
 from vdisklab.host.waiting import patience
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.accelerator import Accelerator
+from vdisklab.value import Value
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -31,8 +33,7 @@ TRIAL_SECONDS = 12.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
-class KvmTrial:
+class KvmTrial(Value):
     """Whether guests run under KVM (None: not tested), what was tested, and a remedy if known."""
 
     works: bool | None

@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -24,6 +23,7 @@ from vdisklab.errors import (
 )
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.waiting import patience, pause_after
+from vdisklab.value import Value
 
 _SHORT_POLL = 0.005
 _POLL = 0.02
@@ -84,8 +84,7 @@ def _taskkill(pid: int) -> tuple[str, ...]:
     return ("taskkill.exe", "/F", "/T", "/PID", str(pid))
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedInGuest:
+class CompletedInGuest(Value):
     """The output of a program in the guest, and its run time in seconds."""
 
     argv: tuple[str, ...]

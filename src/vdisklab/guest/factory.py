@@ -10,7 +10,6 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.guest import USUAL_GUEST, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import GUEST_ARCHITECTURE, Check
+from vdisklab.value import Value, replace
 
 UserBoots = Callable[[str], AbstractContextManager[UserBoot]]
 """(unique name of the guest) -> a context with the files that one user guest boots from."""
@@ -260,8 +260,7 @@ def try_kvm_without_download(context: GuestContext, directory: Path) -> KvmTrial
     return _kvm_trial(context, GuestPlan(), None, boot, directory)
 
 
-@dataclass(frozen=True, slots=True)
-class GuestKey:
+class GuestKey(Value):
     """Cells with equal keys may share a guest.
 
     The aio mode is included: QEMU never closes an aio context, so a second mode in the same process
@@ -274,8 +273,7 @@ class GuestKey:
     member: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PooledGuest:
+class PooledGuest(Value):
     """A running guest, its QEMU's traces before the first disk, and facts to store with a run."""
 
     machine: Machine

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.progress import Progress
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class GuestContext:
+class GuestContext(Value):
     """The services needed to start a guest: host, ledger, cache directory, progress."""
 
     host: Host

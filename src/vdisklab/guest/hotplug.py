@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import GuestError, VdisklabError, WorkloadError
@@ -24,6 +23,7 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.host.waiting import patience
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
+from vdisklab.value import Value, replace
 
 _UNPLUG_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -175,8 +175,7 @@ def make_commands(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MountedInGuest:
+class MountedInGuest(Value):
     """A mounted file system of the guest with `free` bytes of space."""
 
     machine: Machine

@@ -9,7 +9,6 @@ import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from vdisklab.guest.steps import StepPort
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import clock_of, patience
 from vdisklab.plan.accelerator import Accelerator
+from vdisklab.value import Value
 
 SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
 
@@ -56,8 +56,7 @@ _NEEDED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Value):
     """One QEMU process with a guest whose agent answers."""
 
     config: GuestConfig

@@ -15,12 +15,12 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NoReturn
 
 from vdisklab.errors import GuestError, SilentGuestError, TooSlowError
 from vdisklab.guest.agent import Agent, CompletedInGuest
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.value import Value
 
 PORT = "vdisklab.steps"
 """Name of the virtio port."""
@@ -69,8 +69,7 @@ class StepPort:
         return line.decode(errors="replace")
 
 
-@dataclass(frozen=True, slots=True)
-class SteppedProgram:
+class SteppedProgram(Value):
     """A program whose parts, numbered from 1, are ready and wait."""
 
     argv: tuple[str, ...]

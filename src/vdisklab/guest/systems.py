@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -23,6 +22,7 @@ from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import SystemBus
 from vdisklab.results.model import Check
+from vdisklab.value import Value, field
 
 FIND_DISK = "/usr/lib/vdisklab/find-disk"
 STDERR_LOG = "/usr/lib/vdisklab/stderr"
@@ -102,8 +102,7 @@ def expected_device(family: Family, bus: Bus, system: SystemBus) -> str:
             return "/dev/sdb" if system is SystemBus.SATA else "/dev/sda"
 
 
-@dataclass(frozen=True, slots=True)
-class GuestDisk:
+class GuestDisk(Value):
     """The disk as the guest's kernel sees it: `/dev/vda` and the facts of its queue.
 
     `hidden` names the facts that this kind of guest never shows.

@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -16,6 +15,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.machine import SYSTEM, read_text
 from vdisklab.host.mounts import IN_MEMORY, Mount, mount_of, without_flushes
 from vdisklab.path.memory_names import memory_by_name
+from vdisklab.value import Value
 
 _SECTOR = 512  # sysfs counts sectors of 512 bytes, whatever the device's sector size is
 _NAME_ONE = "name one such as /dev/sdb; `lsblk` lists them"
@@ -32,8 +32,7 @@ _TRANSPORTS = (
 """Parts of a device's place in sysfs, by the transport class of the kernel that made them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Value):
     """What libblkid finds on a device: a file system, a RAID member, a partition table."""
 
     kind: str
@@ -43,8 +42,7 @@ class Signature:
         return f"{self.kind} {self.label!r}" if self.label else self.kind
 
 
-@dataclass(frozen=True, slots=True)
-class BlockDevice:
+class BlockDevice(Value):
     """A block device: its path, and its major and minor number."""
 
     path: Path
@@ -204,8 +202,7 @@ def recorded_devices(text: str) -> tuple[Path, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StackedDevice:
+class StackedDevice(Value):
     """A whole device and the devices below it; unknown facts are None.
 
     `file` is the file of a loop device.

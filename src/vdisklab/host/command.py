@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import IO, Protocol
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.waiting import interrupts_held, patience, pause_after
 from vdisklab.path.named_target import HIDDEN_VARIABLE
+from vdisklab.value import Value
 
 _NO_PACKAGE = "-"
 
@@ -41,8 +41,7 @@ _WATCH_SECONDS = 0.2
 _QUERIES = (("zpool", "get"), ("zfs", "get"))
 
 
-@dataclass(frozen=True, slots=True)
-class HostProgram:
+class HostProgram(Value):
     """A program's packages, and what cannot be done without it.
 
     `packages` has one name for each package manager, in the order of MANAGERS.
@@ -111,8 +110,7 @@ def _is_secret(variable: str) -> bool:
     return variable in _SECRET or variable.startswith(HIDDEN_VARIABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Value):
     """A program that ended with an allowed status, and its output."""
 
     argv: tuple[str, ...]

@@ -13,10 +13,10 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.results.model import HostLoad, IoCounters
+from vdisklab.value import Value
 
 # /proc/diskstats and struct rusage count sectors of 512 bytes, whatever the device's sector size is
 # (include/linux/task_io_accounting_ops.h).
@@ -119,8 +119,7 @@ def steal_seconds(table: Path = Path("/proc/stat")) -> float | None:
     return int(fields[8]) / _TICKS if len(fields) > 8 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Value):
     """I/O of a process tree since it started, and whether it waits now.
 
     `storage_bytes` is the sum of `read_bytes` and `write_bytes`: it has no reads from the page
@@ -215,8 +214,7 @@ def _parents(processes: Path) -> dict[int, int]:
 _IDLE, _WAITING, _STEAL = 3, 4, 7
 
 
-@dataclass(frozen=True, slots=True)
-class BusySnapshot:
+class BusySnapshot(Value):
     """Counters at one moment; empty if the host has no such counter.
 
     `cpus` are ticks of all CPUs by kind, `devices` are milliseconds with a request and milliseconds

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from dataclasses import dataclass
+
+from vdisklab.value import Value
 
 LEAST_BLOCK = 4096
 """Bytes of the smallest block that is tried: no disk of today needs more."""
@@ -24,8 +25,7 @@ _MASK, _ALIGNMENTS, _ALIGNMENTS_AT = struct.Struct("=I"), struct.Struct("=II"), 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectAlignment:
+class DirectAlignment(Value):
     """The alignment, in bytes, of memory, and of offset and length; 0: no direct transfers."""
 
     memory: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.machine import read_text
 from vdisklab.results.model import Check
+from vdisklab.value import Value
 
 SMARTCTL = "smartctl"
 _DISK = re.compile(r"sd[a-z]+|nvme\d+n\d+")
@@ -21,8 +21,7 @@ _ANY_STATUS = range(256)
 """smartctl's exit status is a set of bits, most of which are about the disk: smartctl(8)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskHealth:
+class DiskHealth(Value):
     """What smartctl reported; None for what it did not. `problem` says why it reported nothing."""
 
     firmware: str | None = None

@@ -12,12 +12,12 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from vdisklab.host import syscalls
 from vdisklab.host.answering import answered
+from vdisklab.value import Value
 
 _FS_IOC_FIEMAP = 0xC020660B
 _FICLONE = 0x40049409
@@ -32,8 +32,7 @@ _LAST, _SHARED = 0x1, 0x2000
 _WHOLE = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Extents:
+class Extents(Value):
     """How many extents a file has, their bytes, and those of extents that are shared."""
 
     count: int

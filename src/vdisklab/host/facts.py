@@ -7,7 +7,6 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from vdisklab.host.machine import SYSTEM, cpu_field, is_emulated, page_size, rea
 from vdisklab.path.architecture import GUEST
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 from vdisklab.units import whole_number
+from vdisklab.value import Value, replace
 
 if TYPE_CHECKING:
     from vdisklab.host.command import Host
@@ -124,8 +124,7 @@ def available_memory(root: Path = SYSTEM) -> int:
     return min((memory_bytes(root, "MemAvailable"), *_left_in_groups(root)))
 
 
-@dataclass(frozen=True, slots=True)
-class _GroupFiles:
+class _GroupFiles(Value):
     """File names of one version of control groups; `reclaimable` is a field of memory.stat."""
 
     limit: str

@@ -13,10 +13,10 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.path.segments import ImageFormat
+from vdisklab.value import Value
 
 FileId = tuple[int, int]
 """Device and inode of a file; 0 and the device's own number for a block device, of which there may
@@ -45,8 +45,7 @@ BLK_PERM_WRITE (block/file-posix.c)."""
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFile:
+class SeenFile(Value):
     """A regular file or block device; `descriptor` is None if it may not be read."""
 
     status: os.stat_result

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from vdisklab.errors import DirtyHostError, HostError, LeftOnTargetError
 from vdisklab.host.safe_places import make_state_directory, open_file, require_safe_state
 from vdisklab.host.state_directory import state_directory
+from vdisklab.value import Value, replace
 
 PROGRAM_MARK = "VDISKLAB_PROGRAM="
 """The start of the variable in the environment of the programs that a site runs."""
@@ -239,8 +240,7 @@ def _damaged(path: Path, line: str) -> HostError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(Value):
     """The ledger of a process that has ended."""
 
     path: Path

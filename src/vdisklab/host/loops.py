@@ -12,11 +12,11 @@ import os
 import re
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError
 from vdisklab.host.machine import read_text
+from vdisklab.value import Value
 
 _LOOP_GET_STATUS64 = 0x4C05
 _INFO_BYTES = 232
@@ -24,8 +24,7 @@ _LOOP = re.compile(r"loop\d+")
 _DELETED = " (deleted)"
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Value):
     """A loop device that is attached.
 
     `file` is the name of the file below as sysfs shows it now, None if sysfs is hidden. `inode` is

@@ -13,13 +13,13 @@ import shlex
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.machine import read_text
 from vdisklab.host.safe_places import require_safe_work
 from vdisklab.path import mount_options
+from vdisklab.value import Value
 
 _TABLE = Path("/proc/self/mountinfo")
 # The kernel writes blanks and backslashes as octal numbers.
@@ -40,8 +40,7 @@ _OF_SERVERS = ("nfs", "nfs4", "cifs", "smb3")
 """File systems that show in mountinfo whether their requests wait for the server."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Value):
     """One line of /proc/self/mountinfo; `options` are of the mount and of its super block.
 
     `number` is the mount's own on this machine until it is unmounted, `device` is MAJOR:MINOR, and

@@ -7,13 +7,13 @@ import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.results.model import Check, IoCounters
 from vdisklab.units import whole_number
+from vdisklab.value import Value
 
 _INTERFACES = Path("/sys/class/net")
 
@@ -25,8 +25,7 @@ _PATH_MTU = re.compile(r"\bpmtu:(\d+)")
 _NFS_OPERATIONS = ("READ", "WRITE", "COMMIT")
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Value):
     """The way to a server: this host's interface, and the server's addresses and port.
 
     `mount` is a directory that the kernel's NFS client has mounted from it.
@@ -128,8 +127,7 @@ class Link:
                 yield host.run("ss", "-tinHO", "state", "established", "dst", where).stdout
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Value):
     """One TCP connection as the kernel describes it (tcp(7), TCP_INFO).
 
     A server that is slow acknowledges a request with its answer, so that the mean round trip has
@@ -157,8 +155,7 @@ def parse_connections(text: str) -> Iterator[Connection]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NfsCount:
+class NfsCount(Value):
     """One operation of an NFS mount: requests done and sent, and the sum of their round trips."""
 
     done: int

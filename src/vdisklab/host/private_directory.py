@@ -12,12 +12,12 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host import syscalls
 from vdisklab.host.safe_places import is_roots_alone, name_of_user
+from vdisklab.value import Value
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MS_BIND, _MS_PRIVATE = 1 << 12, 1 << 18
@@ -26,8 +26,7 @@ _ROOTS = (Path("/run"), Path("/var/lib"), Path("/tmp"))  # noqa: S108 - where li
 """Where a place of root's own is made: in the first of these directories that is root's alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateDirectory:
+class PrivateDirectory(Value):
     """A directory of one run, open while the run lasts, so that it is known whatever its name is.
 
     `path` is its name when it was made.

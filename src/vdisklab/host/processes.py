@@ -11,10 +11,10 @@ import pwd
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.host.image_file import OpenFiles, id_of
+from vdisklab.value import Value
 
 _DELETED = " (deleted)"
 """The kernel appends it if the file was replaced, as by an upgrade of QEMU under its guests."""
@@ -23,8 +23,7 @@ _O_PATH = 0o10000000
 """Linux's flag as /proc/PID/fdinfo shows it: such a descriptor needs no right to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Value):
     """A process: its directory in /proc, the name of its program's file, its user's number.
 
     `arguments` are those after the program's name.
@@ -64,8 +63,7 @@ class Process:
         return frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
+class Stranger(Value):
     """A process that calls itself such a program and is not believed, and why, as a clause."""
 
     number: str

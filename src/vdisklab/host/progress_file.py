@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +159,7 @@ def _locked(file: Path) -> bool | None:
 
 def _read(file: Path) -> Running | None:
     """The file's content; None if it is not what `progress_file` writes."""
-    names = {row.name for row in fields(Running)}
+    names = set(Running.__struct_fields__)
     for _ in range(_TORN_READS):  # it is being written
         with suppress(OSError, ValueError, TypeError), file.open("rb") as opened:
             stored = json.loads(opened.read(_MOST_BYTES))

@@ -14,10 +14,10 @@ import os
 import pwd
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.value import Value
 
 _MOST_LINKS = 40
 """As many as the kernel follows (path_resolution(7))."""
@@ -30,8 +30,7 @@ STATE_WAY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Distrust:
+class Distrust(Value):
     """Who else can change what a name leads to: `place` is on the way there, `reason` and `way` are
     clauses, such as "belongs to eve" and "have eve run it with sudo"."""
 

@@ -17,13 +17,13 @@ import platform
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.path.architecture import SYSTEM_CALLS
 from vdisklab.units import whole_number
+from vdisklab.value import Value
 
 TRACEFS = Path("/sys/kernel/tracing")
 
@@ -43,8 +43,7 @@ _ATTEMPTS = 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncCalls:
+class SyncCalls(Value):
     """The open counters of one process, one for each of its threads and each kind of call."""
 
     counters: tuple[int, ...]

@@ -13,15 +13,14 @@ import os
 import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.safe_places import caller, followed, name_of_user, require_safe
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Value):
     """The rights over files of a user: of the user's number, group and further groups."""
 
     user: int
@@ -34,8 +33,7 @@ class Rights:
         return name_of_user(self.user)
 
 
-@dataclass(frozen=True, slots=True)
-class Writable:
+class Writable(Value):
     """A name that may be written to with `rights`; None are the rights of this process.
 
     Without `rights`, root alone can change where the name leads, and no link is left in it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -34,6 +33,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.disk_context import UNKNOWN_CONTEXT, DiskContext
 from vdisklab.storage.given import MOUNTED
 from vdisklab.storage.qcow2_header import HEAD, BadImageError, Qcow2Header, parse_header
+from vdisklab.value import Value, replace
 
 _MOST_SNAPSHOTS = 100  # of a disk path
 _SIZES = {ImageFormat.VMDK: (12, 512), ImageFormat.QED: (48, 1), ImageFormat.VDI: (368, 1)}
@@ -224,8 +224,7 @@ def _sync(dataset: str) -> Options | None:
     return tuple(("sync", word) for word in answer if word in ("standard", "always", "disabled"))
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenImage:
+class _SeenImage(Value):
     """What a file's header says beside the configuration."""
 
     size: int | None = None

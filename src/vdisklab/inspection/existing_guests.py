@@ -14,7 +14,6 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +45,7 @@ from vdisklab.platforms.storage_pools import is_pool_file, pools_of
 from vdisklab.platforms.text_form import files_named
 from vdisklab.platforms.told_apart import told_apart
 from vdisklab.units import named
+from vdisklab.value import Value, replace
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -76,8 +76,7 @@ _NO_FORMAT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingGuests:
+class ExistingGuests(Value):
     """The disks of all guests that were found; `notes` say what could not be read."""
 
     disks: tuple[ConfiguredDisk, ...]

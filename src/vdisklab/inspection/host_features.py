@@ -6,7 +6,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +28,7 @@ from vdisklab.progress import Progress
 from vdisklab.storage.site import open_site
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import GIB, format_bytes
+from vdisklab.value import Value
 
 _ROOM_WANTED = 4 * GIB
 _MEMORY_WANTED = 2 * GIB
@@ -51,8 +51,7 @@ class Availability(StrEnum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True, slots=True)
-class HostFinding:
+class HostFinding(Value):
     """One feature: its observed state, the cost of its absence, and the remedy.
 
     Without an `essential` feature, no guest's disk can be measured.
@@ -66,8 +65,7 @@ class HostFinding:
     essential: Annotated[bool, "true when nothing can be measured without it"] = False
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Value):
     """The inspected host.
 
     `kvm` runs the KVM trial; `root` is the directory with /proc, /sys and /dev.

@@ -6,7 +6,6 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from vdisklab.results.exchange import read_export, write_json
 from vdisklab.results.model import Campaign, HostFacts, Origin
 from vdisklab.results.store import Store
 from vdisklab.storage.site import Site, open_site
+from vdisklab.value import Value, replace
 
 _DATABASE = "/work/lab.sqlite"
 _RUNS_PORT = "/dev/virtio-ports/runs"
@@ -34,16 +34,14 @@ _EARLIER = "earlier.json"
 _MARK = "lab"
 
 
-@dataclass(frozen=True, slots=True)
-class Lab:
+class Lab(Value):
     """A bootable image, and the site that holds one run's disks."""
 
     site: Site
     image: LabImage
 
 
-@dataclass(frozen=True, slots=True)
-class LabJobResult:
+class LabJobResult(Value):
     """How the lab's job ended, and the ids of the campaigns that it measured or continued."""
 
     end: LabEnd

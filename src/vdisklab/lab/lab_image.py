@@ -9,7 +9,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import Note, Progress, Step
 from vdisklab.units import GIB, MIB, format_bytes, format_duration
+from vdisklab.value import Value
 
 _BUILD_SECONDS = 7200.0
 _BUILD_ROOM = 6 * GIB
@@ -79,8 +79,7 @@ install -m 0755 "$2" "$root/sbin/vdisklab-lab"
 """.format(modules=" ".join(_INITRD_MODULES))
 
 
-@dataclass(frozen=True, slots=True)
-class LabImage:
+class LabImage(Value):
     """A bootable system: root file system, kernel and initramfs."""
 
     directory: Path
@@ -103,8 +102,7 @@ class LabImage:
         return self.directory / "initrd"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Value):
     """A package source of apt."""
 
     origin: str

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
@@ -19,6 +18,7 @@ from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import MIB, format_bytes, format_duration
+from vdisklab.value import Value
 
 _BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
 _SILENCE_SECONDS = 1800.0
@@ -36,16 +36,14 @@ _MEMORY_HINT = (
 _BUSY_HINT = "this machine may be too slow or too busy for a lab: try again when it is idle"
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutput:
+class JobOutput(Value):
     """Callbacks: one for each line that a job prints, one for each run that it measured."""
 
     print_line: Callable[[str], None]
     take_run: Callable[[str], None] = lambda _run: None
 
 
-@dataclass(frozen=True, slots=True)
-class LabEnd:
+class LabEnd(Value):
     """How a job ended. `up_seconds` is by the lab's clock since its boot, `wall_seconds` by
     the host's."""
 

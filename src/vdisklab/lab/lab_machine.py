@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from vdisklab.plan import option_rows, run_request
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.value import Value
 
 KVM_TRIAL_SECONDS = 20.0
 _LEAST_ROOM = 4 * GIB
@@ -47,8 +47,7 @@ _FILE_OPTIONS = (
 _LOADED_LATER = {"alembic", "PyYAML"}
 
 
-@dataclass(frozen=True, slots=True)
-class LabConfig:
+class LabConfig(Value):
     """The machine: its CPUs and memory, the number of its empty disks and the size of each."""
 
     accelerator: Accelerator

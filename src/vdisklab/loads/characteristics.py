@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from vdisklab.loads.load import Flags, Integers, IoKind, RecordedLoad
+from vdisklab.value import Value
 
 RECENT = 16
 """A request is sequential if it begins where one of so many of its kind before it ended."""
@@ -26,8 +26,7 @@ _LEFT_OVER = 0.1
 """The last part has the rest of the time, if that is less than this share of a part."""
 
 
-@dataclass(frozen=True, slots=True)
-class KindSummary:
+class KindSummary(Value):
     """The requests of one kind. Sizes in bytes, times in seconds; None without such requests, or
     where no end was seen."""
 
@@ -45,8 +44,7 @@ class KindSummary:
     service_max: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalSummary:
+class IntervalSummary(Value):
     """What began in one part of the time. `busiest` is the most requests in one of its seconds."""
 
     start_seconds: float
@@ -58,8 +56,7 @@ class IntervalSummary:
     busiest: int
 
 
-@dataclass(frozen=True, slots=True)
-class SizeCount:
+class SizeCount(Value):
     """The reads and writes that are larger than half of `at_most` bytes and not larger than it."""
 
     at_most: int
@@ -67,8 +64,7 @@ class SizeCount:
     writes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceCount:
+class ServiceCount(Value):
     """The requests that took longer than half of `at_most` seconds and not longer than it."""
 
     at_most: float
@@ -77,8 +73,7 @@ class ServiceCount:
     flushes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoadCharacteristics:
+class LoadCharacteristics(Value):
     """What a load is like.
 
     Shares are of 1. `writes_per_flush` and `forced_share` are None without flushes or writes.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
 from vdisklab.units import KIB, MIB, format_bytes
+from vdisklab.value import Value
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = MIB, 64 * KIB
 """A chunk holds several clusters of an image, or at least one of qcow2's usual size."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Folded:
+class Folded(Value, eq=False):
     """The requests' places on a disk of `size` bytes.
 
     `chunk` is the size of the pieces that were moved together, None if all are where they were.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from vdisklab.loads.characteristics import KindSummary, LoadCharacteristics
 from vdisklab.loads.load import IoKind
 from vdisklab.units import KIB, MIB, in_percent
+from vdisklab.value import Value
 
 _EVEN = 2.0
 """The busiest second has less than so many times the mean: no bursts worth telling."""
@@ -96,8 +96,7 @@ def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
+class Likeness(Value):
     """A sentence about a load, and its nearest profile; None for a load that moves nothing, or is
     like no profile."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from vdisklab.errors import LoadError
 from vdisklab.units import SECTOR
+from vdisklab.value import Value, force_setattr, replace
 
 MOST_REQUESTS = 20_000_000
 """A load has at most so many requests: 700 MB in memory, an hour at 5,500 requests a second."""
@@ -51,8 +51,7 @@ class RecordedBy(StrEnum):
     TENCENT = "tencent"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSource:
+class LoadSource(Value):
     """Where a load comes from. None is unknown.
 
     `span_us` is how long was recorded, in microseconds: also the time without requests before the
@@ -74,8 +73,7 @@ class LoadSource:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedLoad:
+class RecordedLoad(Value, eq=False):
     """The requests in the order of their beginning, one array a column, all of the same length.
 
     `due_us`: microseconds from the start of the recording; never decreases. `kind`: a IoKind.
@@ -91,7 +89,7 @@ class RecordedLoad:
     offset: Integers
     length: Integers
     service_us: Integers
-    _checked: bool = field(default=False, repr=False)
+    _checked: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in _COLUMN_TYPES.items():
@@ -99,7 +97,7 @@ class RecordedLoad:
             if column.flags.writeable:
                 column = column.view()
                 column.flags.writeable = False
-            object.__setattr__(self, name, column)
+            force_setattr(self, name, column)
         if not self._checked:
             _require_possible(self)
 

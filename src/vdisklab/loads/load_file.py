@@ -22,7 +22,6 @@ import lzma
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -39,6 +38,7 @@ from vdisklab.loads.load import (
     RecordedLoad,
 )
 from vdisklab.validation import first_problem
+from vdisklab.value import Value, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -76,16 +76,14 @@ class _Coding(StrEnum):
     AFTER = "after"
 
 
-@dataclass(frozen=True, slots=True)
-class _PackedColumn:
+class _PackedColumn(Value):
     name: str
     coding: _Coding
     unit: int
     planes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _FileHeader:
+class _FileHeader(Value):
     source: LoadSource
     requests: int
     columns: tuple[_PackedColumn, ...]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
+from vdisklab.value import Value
 
 _MOST_WINDOWS = 4096
 _SECOND = 1_000_000
@@ -21,8 +21,7 @@ class Part(StrEnum):
     TYPICAL = "typical"
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Value):
     """The part of a recording from `begin_us` on and before `end_us`, of `span_us`."""
 
     part: Part

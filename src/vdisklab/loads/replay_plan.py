@@ -11,13 +11,12 @@ The binary form is described in `workload/programs/replay.c`, which reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.loads.folding import Folded
 from vdisklab.loads.load import Integers, IoKind, RecordedLoad
+from vdisklab.value import Value
 
 _MAGIC = b"VDLPLAN2"
 _FORCED = 5
@@ -36,8 +35,7 @@ _REQUEST = np.dtype(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dependencies:
+class Dependencies(Value, eq=False):
     """What each request waits for: the first `after` requests to end, then `think_us`.
 
     `rank` is each request's own place in the order of ends. `barrier`: the first so many requests

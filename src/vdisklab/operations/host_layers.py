@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, OperationError
@@ -21,14 +20,14 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import NeedKind
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
+from vdisklab.value import Value
 
 _NAME = "during"
 _FORGET = 'rm -f "/var/lib/btrfs/scrub.status.$(findmnt -no UUID --target "$0")"'
 """btrfs-scrub(8), FILES: the record of the last scrub of a file system."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(Value):
     """`thing` is what the image lies on, as the layer's programs call it, found by the image."""
 
     thing: Callable[[DiskAccess, Path], str]
@@ -157,8 +156,7 @@ class Scrub(RunningOperation):
             self.access.on_host(*forget(thing))
 
 
-@dataclass(frozen=True, slots=True)
-class _Scrubbing:
+class _Scrubbing(Value):
     thing: Callable[[DiskAccess, Path], str]
     start: Callable[[str], Argv]
     ask: Callable[[str], Argv]

@@ -6,7 +6,6 @@ A way knows neither loads nor clocks: who runs the commands times them and count
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
+from vdisklab.value import Value, field
 
 Command = tuple[str, ...]
 
@@ -35,8 +35,7 @@ class TemplateForm(StrEnum):
     """No template is used: the disk is empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Value):
     """What disks are made from: a file in QEMU's format `driver`, `size` bytes for a guest.
 
     `volume` is the volume or dataset that it is or lies on, as LVM or ZFS names it, for the ways
@@ -49,8 +48,7 @@ class Template:
     volume: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NewDisk:
+class NewDisk(Value):
     """A disk to be made: its file or block device, QEMU's driver, its size in bytes.
 
     `settings` are options of its format as qemu-img takes them, such as `cluster_size=65536`.
@@ -78,8 +76,7 @@ def remove_file(disk: NewDisk) -> tuple[Command, ...]:
     return () if disk.is_device else (("rm", "--", str(disk.place)),)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WayKind:
+class WayKind(Value, eq=False):
     """The row of one way.
 
     `make` are the commands that are timed; `before` those that a new disk needs before. `refusal`
@@ -110,8 +107,7 @@ class WayKind:
     """Why the disk's first write and flush may be slow, as a clause."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way(AsText):
+class Way(AsText, Value):
     """A way with its options, as a user writes it: `convert:workers=8`."""
 
     kind: WayKind

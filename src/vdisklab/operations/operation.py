@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from vdisklab.path.options import OptionType, OptionValue, Schema
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.value import Value, field, replace
 
 
 class Monitor(Protocol):
@@ -33,8 +33,7 @@ class Monitor(Protocol):
         """The `return` of a command. Raises GuestError."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenDisk:
+class OpenDisk(Value):
     """A disk that a QEMU has open.
 
     `node` is the block node that the guest's device uses. `nodes` are the arguments with which all
@@ -83,8 +82,7 @@ def no_program(*argv: str) -> str:
     raise OperationError(f"{argv[0]} cannot be run for an operation here")
 
 
-@dataclass(frozen=True, slots=True)
-class DiskAccess:
+class DiskAccess(Value):
     """How an operation reaches a disk: the monitor of its QEMU, and what gives it another size.
 
     `resize` gets bytes; where a client must connect again afterwards, it does so. `use_node` makes
@@ -188,8 +186,7 @@ TooLarge = Callable[["DiskOperation", int, int], Impossible | None]
 Run = Callable[["DiskOperation", OpenDisk, DiskAccess], RunningOperation]
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+class Judging(Value):
     """What the judge of power cuts reads after an operation.
 
     `formats` are those of images; all formats if it is empty. `unread` says what it does not read
@@ -202,8 +199,7 @@ class Judging:
     control: str = "ext4/raw/none"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperationKind:
+class OperationKind(Value, eq=False):
     """The row of one operation.
 
     `summary` says what is done, for help texts. `refusal` is why a path's disk cannot be changed in
@@ -244,8 +240,7 @@ class OperationKind:
     """True if a layer keeps what the guest overwrites meanwhile, and so needs room for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskOperation(AsText):
+class DiskOperation(AsText, Value):
     """An operation with its options, as a user orders it: `backup:workers=1`."""
 
     kind: OperationKind

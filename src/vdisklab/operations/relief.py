@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vdisklab.units import MIB
+from vdisklab.value import Value
 
 if TYPE_CHECKING:
     from vdisklab.operations.operation import DiskOperation
@@ -20,8 +20,7 @@ _SPEED = 50 * MIB
 """Bytes a second, for an operation of which no rate is known: half of a gigabit network."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relief:
+class Relief(Value):
     """One way, on one platform or several: `line` to paste, or else `reason` why there is none.
 
     `basis` says where the limit in the line comes from.
@@ -33,8 +32,7 @@ class Relief:
     basis: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Felt:
+class Felt(Value):
     """An operation that a guest felt, on a path; `rate` is that of its copying in bytes a second,
     if it copied anything."""
 

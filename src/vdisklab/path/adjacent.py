@@ -6,12 +6,12 @@ Where measurements show no difference, the simplest path is recommended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from vdisklab.path import backing, durability, rules
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.value import replace
 
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 

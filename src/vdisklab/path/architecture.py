@@ -13,13 +13,12 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class SystemCalls:
+class SystemCalls(Value):
     """Numbers of seccomp, and of system calls that Python, its threads or a guest's perl lack.
 
     `audit` is the architecture's AUDIT_ARCH_… in linux/audit.h, `o_direct` the flag of open(2): its
@@ -36,8 +35,7 @@ class SystemCalls:
     o_direct: int
 
 
-@dataclass(frozen=True, slots=True)
-class BootFile:
+class BootFile(Value):
     """The format of a kernel that QEMU boots with `-kernel`.
 
     `described` names it with its article, for messages. `release` returns the kernel's release, as
@@ -55,8 +53,7 @@ class BootFile:
     booted: Callable[[bytes, Callable[[bytes], bytes]], bytes] = lambda image, _: image
 
 
-@dataclass(frozen=True, slots=True)
-class Packages:
+class Packages(Value):
     """Debian's packages. `kernel` and `cloud_kernel` depend on the newest kernel of their kind.
 
     `architecture` is what dpkg and apt call the architecture.
@@ -70,8 +67,7 @@ class Packages:
     firmware: str
 
 
-@dataclass(frozen=True, slots=True)
-class UefiFiles:
+class UefiFiles(Value):
     """UEFI without Secure Boot. `program` is its row in host/packages.txt.
 
     `files` are places of its code, and of its variables, which each guest copies.
@@ -81,8 +77,7 @@ class UefiFiles:
     files: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Value):
     """Facts about one architecture of guests. The name is what uname(2) and QEMU call it."""
 
     name: str

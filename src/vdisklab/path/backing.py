@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import Members
 from vdisklab.units import MIB
+from vdisklab.value import Value
 
 ON = "--on"
 """The device below a stack on the campaign's own devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackingDevices:
+class BackingDevices(Value):
     """The disks below all stacks of a campaign.
 
     `devices` are whole block devices that are used instead of slices of the work directory;

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import BUS_OPTIONS
+from vdisklab.value import replace
 
 IN_THE_GUEST = ("guest_scheduler", "guest_fs", "guest_mount")
 """Options of a bus that are set inside the guest, not in its configuration."""

@@ -13,10 +13,10 @@ from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, has_known_names, parse_path
 from vdisklab.path.segments import PageCache
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Cell(AsText):
+class Cell(AsText, Value):
     """A disk path with the state of the host's page cache before each measurement."""
 
     path: DiskPath

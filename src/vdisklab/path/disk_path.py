@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
@@ -39,6 +39,7 @@ from vdisklab.path.segments import (
     WriteCache,
 )
 from vdisklab.units import whole_number
+from vdisklab.value import Value, force_setattr, replace
 
 Options = tuple[tuple[str, OptionValue], ...]
 """Options that differ from their defaults, sorted by name."""
@@ -94,7 +95,7 @@ def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
 _WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
 
 
-class _Segment(ABC):
+class _Segment:
     """The shared part of a layer, an image and a bus: options that fit the schema of its name."""
 
     __slots__ = ()
@@ -107,10 +108,11 @@ class _Segment(ABC):
         """The word before the options."""
 
     def __post_init__(self) -> None:
+        segment: Any = self
         schema = _WORDS[self.name][1]
         last = dict(self.options).items()  # of two values the later one holds
         changed = ((key, value) for key, value in last if value != schema[key].default)
-        object.__setattr__(self, "options", tuple(sorted(changed)))
+        force_setattr(segment, "options", tuple(sorted(changed)))
 
     def option(self, name: str) -> OptionValue | None:
         """The requested value, or the default; None if the segment lacks the option."""
@@ -137,8 +139,7 @@ class _Segment(ABC):
         return ":".join([self.name, *spelled])
 
 
-@dataclass(frozen=True, slots=True)
-class Layer(_Segment):
+class Layer(_Segment, Value):
     """One host layer with its options."""
 
     kind: LayerKind
@@ -150,8 +151,7 @@ class Layer(_Segment):
         return self.kind
 
 
-@dataclass(frozen=True, slots=True)
-class Image(_Segment):
+class Image(_Segment, Value):
     """An image format with its options."""
 
     format: ImageFormat
@@ -225,8 +225,7 @@ class Image(_Segment):
         return self.is_thin or self.backing > 0 or self.snapshots > 0 or self.compressed
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment(_Segment):
+class Attachment(_Segment, Value):
     """The bus that the guest sees the disk on, with its options."""
 
     bus: Bus = Bus.VIRTIO
@@ -340,8 +339,7 @@ class Attachment(_Segment):
         return self.bus is Bus.NVME or self.write_cache.is_offered(mode)
 
 
-@dataclass(frozen=True)
-class DiskPath(AsText):
+class DiskPath(AsText, Value, dict=True):
     """One way of giving a disk to a guest, or (`on_host`) a workload on the host itself."""
 
     layers: tuple[Layer, ...] = ()
@@ -486,8 +484,7 @@ _MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
 """The kinds that may follow each kind of segment; None is the start of the path."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Value):
     kind: _Kind
     name: str
     options: Options

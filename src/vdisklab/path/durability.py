@@ -7,17 +7,16 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
-from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import in_memory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 from vdisklab.path.stalls import MeasuredStalls
+from vdisklab.value import HIDDEN, Value, field, replace
 
 FEWEST_STATES = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
@@ -149,8 +148,7 @@ class HostDisk(StrEnum):
         return " above a disk with power-loss protection" if self is HostDisk.PLP else ""
 
 
-@dataclass(frozen=True, slots=True)
-class CrashStates:
+class CrashStates(Value):
     """The number of judged crash states, and how many of them had lost acknowledged writes.
 
     `all_judged` is True when every state that a power cut could leave was judged.
@@ -184,8 +182,7 @@ class CrashStates:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PathCrashes:
+class PathCrashes(Value):
     """The results of one path's power cuts, as `vdisklab powercut` stored them.
 
     `flushed` is for clients that wait for a flush (or write with FUA), `unflushed` for the client
@@ -243,8 +240,7 @@ class DurabilityKind(StrEnum):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Durability:
+class Durability(Value):
     """`reason` names the part that drops flushes; `flush_free`: writes are durable without a flush.
 
     `states` counts those behind the verdict, or too few states for one; `tested` holds all
@@ -272,15 +268,14 @@ class Durability:
     elsewhere: Annotated[
         tuple[PathCrashes, ...], "without a verdict: those of this image on other file systems"
     ] = ()
-    versions: str | None = field(default=None, metadata=HIDDEN)
+    versions: Annotated[str | None, HIDDEN] = None
     """Without a verdict, where power cuts with another kernel or QEMU are stored: those that count,
     such as `kernel 6.1.0-30 and QEMU 7.2.15`."""
-    hosts: tuple[str, ...] = field(default=(), metadata=HIDDEN)
+    hosts: Annotated[tuple[str, ...], HIDDEN] = ()
     """Over hosts: those on which the path was cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class CrashVerdicts:
+class CrashVerdicts(Value):
     """The stored knowledge about power cuts above a disk: the verdicts by `verdict_name`.
 
     `below` is the file system of the directory in which images without host layers lie: verdicts on
@@ -511,8 +506,7 @@ class FlushDropper(StrEnum):
     LAYER = "host layer"
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedFlushes:
+class DroppedFlushes(Value):
     """One part of a path that drops flushes, and how; `remedy` is a sentence that prevents it."""
 
     dropper: FlushDropper
@@ -568,8 +562,7 @@ def _dropped_below(path: DiskPath, disk: HostDisk) -> Iterator[DroppedFlushes]:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _LossyImage:
+class _LossyImage(Value):
     """An image format, or one of its switches, with which power cuts lost flushed data."""
 
     format: ImageFormat

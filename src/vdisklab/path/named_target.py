@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -17,6 +16,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.options import NAME
 from vdisklab.path.segments import LayerKind
+from vdisklab.value import Value
 
 _SCHEMES: Mapping[str, LayerKind] = {
     scheme: kind
@@ -54,8 +54,7 @@ def names_device(filename: str) -> bool:
     return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTarget(AsText):
+class NamedTarget(AsText, Value):
     """A place that the user named. `kind` is None for a file name until this host was asked."""
 
     name: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vdisklab.as_text import AsText
@@ -26,6 +26,7 @@ from vdisklab.path.power_cut_words import RunOutcome
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.path.stalls import OperationStall
+from vdisklab.value import Value, replace
 
 UNSAFE_HELP = "Paths that lose flushed data in a power cut qualify, too."
 _EXAMPLE = "ext4/qcow2/none"
@@ -351,8 +352,7 @@ def _has_no_such_layer(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> 
     return f"its host layers are {path.stack}" if path.layers else "it has no host layer"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Value):
     """`values` are the values that a need accepts; empty for a need without a value.
 
     `by_layers` is True if a path may meet the need by its host layers alone.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from vdisklab.errors import PlanError
 from vdisklab.units import format_size, parse_size
+from vdisklab.value import Value
 
 OptionValue = str | int | bool
 
@@ -17,14 +17,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
 """A name without characters that are special in disk paths or shells."""
 
 
-@dataclass(frozen=True, slots=True)
-class OptionType(ABC):
+class OptionType(Value, kw_only=True):
     """Parses and formats the values of one option; `expected` describes the valid values.
 
     `default` is the value of an omitted option; None means that the program below chooses.
     """
 
-    default: OptionValue | None = field(default=None, kw_only=True)
+    default: OptionValue | None = None
 
     @property
     @abstractmethod
@@ -47,7 +46,6 @@ class OptionType(ABC):
         return str(value)
 
 
-@dataclass(frozen=True, slots=True)
 class Choice(OptionType):
     """One of a few words."""
 
@@ -62,11 +60,10 @@ class Choice(OptionType):
         return text if text in self.choices else None
 
 
-@dataclass(frozen=True, slots=True)
-class Switch(OptionType):
+class Switch(OptionType, kw_only=True):
     """`on` (True) or `off` (False)."""
 
-    default: OptionValue | None = field(default=False, kw_only=True)
+    default: OptionValue | None = False
     expected = "on or off"
 
     def _read(self, text: str) -> OptionValue | None:
@@ -77,15 +74,14 @@ class Switch(OptionType):
         return "on" if value else "off"
 
 
-@dataclass(frozen=True, slots=True)
 class Number(OptionType):
     """A whole number within bounds, and a power of two if `power_of_two`; `zero` is a word for
     0."""
 
     low: int
     high: int
-    power_of_two: bool = field(default=False, kw_only=True)
-    zero: str | None = field(default=None, kw_only=True)
+    power_of_two: bool = False
+    zero: str | None = None
 
     @property
     def expected(self) -> str:
@@ -105,13 +101,12 @@ class Number(OptionType):
         return number
 
 
-@dataclass(frozen=True, slots=True)
 class Size(OptionType):
     """A number of bytes within bounds, and a power of two unless `power_of_two` is False."""
 
     low: int
     high: int
-    power_of_two: bool = field(default=True, kw_only=True)
+    power_of_two: bool = True
 
     @property
     def expected(self) -> str:
@@ -135,7 +130,6 @@ class Size(OptionType):
         return format_size(int(value))
 
 
-@dataclass(frozen=True, slots=True)
 class Percent(OptionType):
     """A whole percentage from 1 to 100, stored without the `%`."""
 
@@ -150,7 +144,6 @@ class Percent(OptionType):
         return f"{value}%"
 
 
-@dataclass(frozen=True, slots=True)
 class MountOptions(OptionType):
     """Options of mount(8), joined by `+`: a comma would end an alternative in braces."""
 
@@ -160,7 +153,6 @@ class MountOptions(OptionType):
         return text if re.fullmatch(r"[a-z0-9_=.-]+(\+[a-z0-9_=.-]+)*", text) else None
 
 
-@dataclass(frozen=True, slots=True)
 class Order(OptionType):
     """An operation on a running guest's disk; `+` is in place of its colons, which end options."""
 
@@ -171,7 +163,6 @@ class Order(OptionType):
         return text if re.fullmatch(rf"{word}(\+{word})*", text) else None
 
 
-@dataclass(frozen=True, slots=True)
 class Name(OptionType):
     """A name that the user gives to something."""
 

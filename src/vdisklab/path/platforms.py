@@ -6,10 +6,10 @@ How each writes and reads a disk is in the room `platforms`, in the file that it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
+from vdisklab.value import Value
 
 _OTHER_FORMS = (
     "a shell script, `ps` output or systemd unit that starts guests, `qm set`, virt-install, "
@@ -18,8 +18,7 @@ _OTHER_FORMS = (
 """Other ways to write guests down: the rows of `platforms.text_form.FORMS`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewGuestDisk:
+class NewGuestDisk(Value):
     """The disk of a new guest if nobody changes a setting, as a path without host layers.
 
     `version` is the platform's version whose source was read; `source` names the place that sets
@@ -32,8 +31,7 @@ class NewGuestDisk:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class OnHost:
+class OnHost(Value):
     """What a host with a platform's guests has: a directory with their files, or its program."""
 
     directory: str = ""

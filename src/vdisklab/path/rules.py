@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
 
 from vdisklab.path.architecture import GUEST, Architecture
@@ -12,6 +11,7 @@ from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_dis
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import layers_when_full
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.value import Value, replace
 
 _LEAST_SUBCLUSTERED = 16 << 10
 """MIN_CLUSTER_BITS + 5 bits: 32 subclusters of 512 bytes (block/qcow2.h)."""
@@ -27,8 +27,7 @@ JUDGED = tuple(kind for kind in LayerKind if kind.facts.recovery is not None)
 """The file systems whose recovery after a power cut vdisklab knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Impossible:
+class Impossible(Value):
     """Why a path is impossible, and what to write instead.
 
     `exists` is True for one that guests may well have, and that vdisklab does not build.

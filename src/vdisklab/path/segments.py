@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from vdisklab.path.options import (
     Switch,
 )
 from vdisklab.units import MIB
+from vdisklab.value import Value, field
 
 _RAIDZ_PADDING = 2.0
 """RAID-Z rounds every small block up to a whole number of parity groups: with 8 KiB on sectors of
@@ -99,16 +99,14 @@ The daemon offers no packed rings (vu_blk_get_features in block/export/vhost-use
 _SHARE: Schema = {"qemu": Name(), "guest_mount": MountOptions()}
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Value):
     """How a layer uses several disks: the `fewest` that it accepts, and how many hold data."""
 
     fewest: int
     data: Callable[[int], float] = float
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPart:
+class KernelPart(Value):
     """The part of the kernel that a layer needs: a file system, or a driver (name and module).
 
     `mend` tells how to get it if a different kernel is not the answer.
@@ -119,8 +117,7 @@ class KernelPart:
     mend: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
+class TargetFacts(Value):
     """Storage that the user has and names with --target, in place of what vdisklab builds.
 
     `example` is a place of this kind. `promise` says when a write of a guest with cache=none is
@@ -146,8 +143,7 @@ class TargetFacts:
         return self.driver is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryFacts:
+class RecoveryFacts(Value):
     """How a file system is judged after a power cut: its kernel's mount replays its journal."""
 
     repairs: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = ()
@@ -156,8 +152,7 @@ class RecoveryFacts:
     """True if the kernel identifies it by its UUID, which all states share: one state at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerFacts:
+class LayerFacts(Value, kw_only=True):
     """The facts of a host layer that are known without building it; `storage.stack` has its
     builder.
     """

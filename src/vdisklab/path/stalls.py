@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.value import Value, field
 
 DEFAULT_STALL = 1.0
 """Seconds that a guest may wait unless the user says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationStall:
+class OperationStall(Value):
     """The mildest operation of its kind on a path: its longest stall in seconds.
 
     `of_writes` is True if writes alone waited for so long, and reads went on. `on` is the host
@@ -25,8 +24,7 @@ class OperationStall:
     on: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredStalls:
+class MeasuredStalls(Value):
     """The stalls by a path's name and by the need that their operation serves.
 
     `limit` is the longest stall in seconds that a path may have.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+
+from vdisklab.value import Value
 
 _OTHER_DIRECTORIES = frozenset(
     {
@@ -22,8 +23,7 @@ _NAME = r"[a-zA-Z0-9+_.][a-zA-Z0-9+_.-]*"
 """Names that LVM takes (lvm(8), VALID NAMES)."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedVolume:
+class NamedVolume(Value):
     """A logical volume of a volume group."""
 
     group: str

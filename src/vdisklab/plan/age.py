@@ -6,13 +6,13 @@ Other benchmarks use fresh images on empty file systems; images in use are neith
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
+from vdisklab.value import Value, replace
 
 REWRITTEN = 10
 """Percent of the disk that one pass of rewrites writes."""
@@ -22,8 +22,7 @@ _FILLED = tuple(kind for kind in LayerKind if kind.facts.has_fallocate)
 """File systems with fallocate(2), by which they are filled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Age:
+class Age(Value):
     """`fill`: the percentage of the file system below that other files occupy. `rewrites`: how many
     passes of random writes are made. `snapshots`: how many of these passes have a snapshot.
     """
@@ -53,7 +52,7 @@ def parse_age(text: str) -> Age:
         if name not in _LIMITS:
             raise PlanError(
                 f"unknown ageing {name!r} in --age {text}",
-                hint=f"write {', '.join(field.name for field in fields(Age))}, such as "
+                hint=f"write {', '.join(Age.__struct_fields__)}, such as "
                 "--age fill=80%,rewrites=3,snapshots=2",
             )
         if name in values:

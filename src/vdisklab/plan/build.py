@@ -7,7 +7,6 @@ With a host's capabilities it becomes a `CampaignPlan`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +53,7 @@ from vdisklab.plan.option_rows import defaults, settings_of, with_defaults
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.plan.toml_file import describe_place
+from vdisklab.value import Value, replace
 
 _Value = TypeVar("_Value")
 
@@ -188,8 +188,7 @@ def backing_of(request: Request) -> BackingDevices:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Value):
     """A campaign before the survey of a host.
 
     `settings` is the request with all defaults; `baseline` is the requested baseline path, if any.

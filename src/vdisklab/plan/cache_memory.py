@@ -7,17 +7,16 @@ towards the page cache as a disk of 100 GB does on a host with 25 GB free.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
 from vdisklab.units import MIB, format_bytes, format_size, parse_percentage, parse_size
+from vdisklab.value import Value
 
 LEAST = 16 * MIB
 """With less, QEMU's own memory could not grow at all during a measurement."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheMemory:
+class CacheMemory(Value):
     """A size in bytes, or a share of the disk (0 to 1)."""
 
     size: int | None

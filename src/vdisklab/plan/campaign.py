@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,14 @@ from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import NO_BASELINE, Request, identity
+from vdisklab.value import Value, field, replace
 
 _HOW_OFTEN = (
     "seed", "rounds", "race", "requested", "left_out", "no_baseline", "guest_boot", "diskspd",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Value):
     """A path of the matrix that is not measured: why, and what to write instead.
 
     `asked` is False for what nobody asked for by name, such as the warm state of a path whose cold
@@ -40,8 +39,7 @@ class Dropped:
     asked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CampaignPlan:
+class CampaignPlan(Value):
     """Everything that decides what is measured; nothing that is known only after measuring."""
 
     cells: tuple[Cell, ...]

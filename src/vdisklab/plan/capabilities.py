@@ -5,23 +5,21 @@ rule out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.value import Value, field, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Value):
     """The reason why this host lacks something, and how to get it."""
 
     reason: str
     mend: str
 
 
-@dataclass(frozen=True, slots=True)
-class QemuLimits:
+class QemuLimits(Value):
     """The limits of one QEMU; `guest` is set if it cannot run a guest at all.
 
     `options` are options of a bus in the path, such as `iothreads`, and `of_formats` those of an
@@ -35,8 +33,7 @@ class QemuLimits:
     of_formats: Mapping[tuple[ImageFormat, str], Missing] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Value):
     """The features that this host lacks; everything else is assumed to work.
 
     `installed` is the QEMU of paths that name none, `qemus` are those that paths name by `qemu=`.

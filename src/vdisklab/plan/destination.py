@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, Image, parse_path
 from vdisklab.path.named_target import COPIES, NamedTarget, with_targets
 from vdisklab.path.segments import FORMAT_OPTIONS, CacheMode, ImageFormat, LayerKind
+from vdisklab.value import Value, replace
 
 _FILE_NAME = ("/", "./", "../", "~/")
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Value):
     """Where a copy goes. `path` is built for each cell anew; its bus is not used.
 
     `chosen` is False for a directory, or a disk on a server, without a format: the operation

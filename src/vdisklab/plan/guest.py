@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from vdisklab.path.architecture import GUEST
 from vdisklab.path.options import NAME
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.units import GIB, MIB
+from vdisklab.value import Value
 
 # The merged-/usr layout without a package that converts an old layout: usrmerge needs all of Perl.
 _MERGED = ("usr-is-merged", "usrmerge-")
@@ -34,8 +34,7 @@ class SystemBus(StrEnum):
     NVME = "nvme"
 
 
-@dataclass(frozen=True, slots=True)
-class UserGuest:
+class UserGuest(Value):
     """A guest that the user brings: an image of `format`, which is never written to.
 
     `state` changes when the image does. `boot_seconds` limits the time until its agent answers;
@@ -67,8 +66,7 @@ class UserGuest:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class GuestPlan:
+class GuestPlan(Value):
     """Size of the guest; `accelerator` None means: KVM if it really runs a guest, else TCG.
 
     Without a user guest (`user`) it is the micro guest, with the host's kernel unless `kernel`
@@ -91,8 +89,7 @@ class GuestPlan:
 USUAL_GUEST = GuestPlan()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedQemu:
+class RequestedQemu(Value):
     """A QEMU as the user names it: `BIN` or `NAME=BIN`; without a name its version is the name.
 
     `binary` is text, as in a shell: with a slash it is a path, without one a name in PATH. A `Path`
@@ -106,8 +103,7 @@ class RequestedQemu:
         return self.binary if self.name is None else f"{self.name}={self.binary}"
 
 
-@dataclass(frozen=True, slots=True)
-class Qemu:
+class Qemu(Value):
     """A QEMU that paths name by `qemu=NAME`; `version` is the full text that it prints."""
 
     name: str
@@ -140,8 +136,7 @@ def require_distinct(qemus: Sequence[Qemu]) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Value):
     """An operating system that a measurement installs: distribution packages, as apt names them.
 
     `first` are unpacked without dpkg; the shell and dpkg among them then install the rest. `room`

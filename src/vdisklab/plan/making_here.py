@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from vdisklab.path.rules import Impossible
+from vdisklab.value import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class MakingHere:
+class MakingHere(Value):
     """`template` changes when the user's image does; empty without an image of the user's.
 
     `unshared` says of the user's own directories, by `DiskPath.stack` ("" for the work

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError, LayersMissingError, PlanError
@@ -26,6 +25,7 @@ from vdisklab.plan.destination import Destination
 from vdisklab.plan.making_here import MakingHere
 from vdisklab.plan.profile import BOOT, Profile, load_file_bytes
 from vdisklab.units import MIB, format_size
+from vdisklab.value import Value, replace
 
 Axes = Mapping[str, Sequence[str]]
 """Values of options of the bus, by option, that every path of a guest gets in turn."""
@@ -39,8 +39,7 @@ _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS
 """The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Value):
     """The cells in the requested order, and the paths that are not measured."""
 
     cells: tuple[Cell, ...]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from vdisklab.plan.capabilities import QemuLimits
 from vdisklab.plan.guest import Qemu, UserGuest
 from vdisklab.plan.making_here import NOTHING_KNOWN, MakingHere
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class NamedHere:
+class NamedHere(Value):
     """A request, and what it names as that was found on a host before anything was decided."""
 
     request: Request

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.units import MIB
+from vdisklab.value import Value, replace
 
 _LOAD_FILE = 256 * MIB
 
@@ -32,8 +32,7 @@ IN_GUEST = "guest"
 Setting = str | int | float | bool | tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementPlan:
+class MeasurementPlan(Value):
     """One program with its settings, which the program's own module reads and checks.
 
     `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
@@ -49,8 +48,7 @@ class MeasurementPlan:
     neighbour: MeasurementPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(Value):
     """The defaults of a profile; None keeps the general default. `interval` is the pause before
     each measurement; all times are in seconds. `paths` are measured if the user names none.
     """
@@ -71,8 +69,7 @@ class Usual:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Value):
     """A named list of measurements."""
 
     name: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import DURABLE, Need, parse_need
+from vdisklab.value import Value
 
 SEARCH_ROUNDS = 20
 """Limit of a model's search for a shortlist: as many runs as this many rounds of all cells."""
@@ -22,8 +22,7 @@ MOST_ROUNDS = 60
 """A race without a decision ends after this many rounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaceTerms:
+class RaceTerms(Value):
     """What a race promises: no path is better than its winner by more than `margin`.
 
     It is right with `confidence`, and ends after `rounds` at the latest. Paths that lack one of the

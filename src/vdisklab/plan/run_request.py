@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from vdisklab.plan import settings
 from vdisklab.plan import value_kinds as kinds
 from vdisklab.plan.option_rows import Panel, setting, settings_of
 from vdisklab.plan.race_terms import DEFAULT_CONFIDENCE, DEFAULT_MARGIN
+from vdisklab.value import replace
 
 ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
 """Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +17,13 @@ from vdisklab.path.options import NAME
 from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_rate, parse_size
 from vdisklab.validation import Checked
+from vdisklab.value import Value, replace
 
 _NonEmpty = Annotated[str, Checked({"min_length": 1})]
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:/?/", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueKind:
+class ValueKind(Value):
     """How values of one type are written.
 
     `toml` is the type in plan files, as pydantic checks it, `flag` typer's for the command line.
@@ -218,8 +217,7 @@ INPUT_FILE = ValueKind(
 NAME_OR_FILE = replace(TEXT, input_file=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Value):
     """The allowed range of a number; with `above`, `low` itself is excluded."""
 
     low: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -20,6 +19,7 @@ from vdisklab.platforms.qm_commands import as_conf, with_volume
 from vdisklab.platforms.reading import GuestText, UnreadDisk, clone_of, is_deep, tree, word
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import only_line, set_in
+from vdisklab.value import replace
 
 _MODULE = re.compile(r"^[ \t-]*['\"]?(?:[\w.]+\.)?proxmox_(?:kvm|disk)['\"]?\s*:\s*$", re.MULTILINE)
 _BUSES = ("scsi", "virtio", "sata", "ide")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import without_flushes
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import Value
 
 PROGRAMS = ("nbd-client", "losetup", "tgtadm", "mount", "zfs", "ln")
 HERE = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")  # noqa: S104 - read, not bound
@@ -31,8 +31,7 @@ _NO_SYNC = "sync=disabled"
 _MEMORY_TYPES = ("tmpfs", "ramfs")
 
 
-@dataclass(frozen=True, slots=True)
-class Lossy:
+class Lossy(Value):
     """What loses a guest's disk: that at the device `device`, below the `directory`, or with
     `target`, the end of an iSCSI URL. `loss` says why, and `instead` what to write in its place,
     as for an NBD server."""

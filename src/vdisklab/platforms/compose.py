@@ -19,7 +19,6 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
@@ -38,6 +37,7 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import only_line, set_in, unset
 from vdisklab.units import named
+from vdisklab.value import Value, field
 
 _IMAGE = re.compile(
     r"(?:^|/)(?:(?:qemux?|qemus|dockurr?)/(?P<name>qemu|windows|macos)(?P<kind>-arm)?"
@@ -279,8 +279,7 @@ def _unmounted(name: str, service: Mapping[str, Any]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Value):
     """The values that compose finds for names: those `given`; `assumed` gets the defaults used."""
 
     given: Mapping[str, str]

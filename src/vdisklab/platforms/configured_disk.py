@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
@@ -15,6 +13,7 @@ from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.platforms.machine_buses import NoSuchBus, verdict_on
 from vdisklab.platforms.network import ServerDisk
+from vdisklab.value import HIDDEN, Value, replace
 
 THROWN_AWAY = "what the guest writes is thrown away when it stops"
 """Why a transient disk loses what the guest has flushed."""
@@ -22,8 +21,7 @@ THROWN_AWAY = "what the guest writes is thrown away when it stops"
 _SERVED = re.compile(r"/dev/disk/by-path/.*(-iscsi-|-fc-)|/dev/nbd[0-9]")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredDisk:
+class ConfiguredDisk(Value):
     """A disk as a guest's configuration describes it."""
 
     domain: str
@@ -48,78 +46,78 @@ class ConfiguredDisk:
     """The platform whose configuration it is."""
     guest: Annotated[str, "its platform's name for the guest"] = ""
     """That platform's name for the guest: a VMID, NAMESPACE/NAME."""
-    origin: str = field(default="", metadata=HIDDEN)
+    origin: Annotated[str, HIDDEN] = ""
     """The file, or what else has the configuration, as the user named it."""
-    text: str = field(default="", metadata=HIDDEN)
+    text: Annotated[str, HIDDEN] = ""
     """The disk as the configuration spells it."""
-    assumed: DiskPath | None = field(default=None, metadata=HIDDEN)
+    assumed: Annotated[DiskPath | None, HIDDEN] = None
     """With `problem`, the path if its unknown storage were a directory: bus and cache mode hold."""
-    by_policy: DiskPath | None = field(default=None, metadata=HIDDEN)
+    by_policy: Annotated[DiskPath | None, HIDDEN] = None
     """With `problem`, a path with the disk's bus and error policy, by which alone the needs of
     failing storage are judged."""
-    server: ServerDisk | None = field(default=None, metadata=HIDDEN)
-    controller: str = field(default="", metadata=HIDDEN)
+    server: Annotated[ServerDisk | None, HIDDEN] = None
+    controller: Annotated[str, HIDDEN] = ""
     """The model of its SCSI controller."""
-    io_thread: str | None = field(default=None, metadata=HIDDEN)
+    io_thread: Annotated[str | None, HIDDEN] = None
     """An I/O thread that the guest has already."""
     architecture: str | None = None
     """The guest's; None if the configuration does not say."""
-    on_file_volume: bool = field(default=False, metadata=HIDDEN)
+    on_file_volume: Annotated[bool, HIDDEN] = False
     """True for a Kubernetes claim that holds a file system with an image file."""
-    probed: bool = field(default=False, metadata=HIDDEN)
+    probed: Annotated[bool, HIDDEN] = False
     """True if the configuration names no format, and QEMU looks for one in the file."""
     limits: Annotated[
         tuple[str, ...], "I/O limits and other settings that a path cannot express, as written"
     ] = ()
-    drops_flushes: bool = field(default=False, metadata=HIDDEN)
+    drops_flushes: Annotated[bool, HIDDEN] = False
     """True if the cache mode ignores flushes, which is known without a path."""
-    drops_by_default: str = field(default="", metadata=HIDDEN)
+    drops_by_default: Annotated[str, HIDDEN] = ""
     """The platform's rule by which flushes are dropped, if the configuration does not say it."""
-    on_thin_volume: bool = field(default=False, metadata=HIDDEN)
+    on_thin_volume: Annotated[bool, HIDDEN] = False
     """True if the disk's storage makes thin volumes."""
-    lost_below: str | None = field(default=None, metadata=HIDDEN)
+    lost_below: Annotated[str | None, HIDDEN] = None
     """Why what is below the image loses flushed data, as the configuration tells."""
-    below_instead: str = field(default="", metadata=HIDDEN)
+    below_instead: Annotated[str, HIDDEN] = ""
     """What to change there, as a sentence without a stop; empty if that is not known."""
-    lost_if: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    lost_if: Annotated[tuple[str, str] | None, HIDDEN] = None
     """On which condition, which is not known here, a server that the user named has the disk and
     loses flushed data, as a clause; and what to change there, as a sentence without a stop."""
-    soft_mount: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    soft_mount: Annotated[tuple[str, str] | None, HIDDEN] = None
     """How the configuration has a server's directory mounted, as a sentence begins, if requests
     fail once the server does not answer in time; and how to change it, as a clause."""
-    idle_aio: str = field(default="", metadata=HIDDEN)
+    idle_aio: Annotated[str, HIDDEN] = ""
     """The I/O mode that the configuration asks for where QEMU has none: on a server's disk."""
-    serial: str = field(default="", metadata=HIDDEN)
+    serial: Annotated[str, HIDDEN] = ""
     """The serial number that a QEMU's arguments give it; empty without one."""
-    refused: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    refused: Annotated[tuple[str, str] | None, HIDDEN] = None
     """Why the platform does not start a guest with the disk, and the way out."""
-    past: str | None = field(default=None, metadata=HIDDEN)
+    past: Annotated[str | None, HIDDEN] = None
     """What the configuration is, if it is not the guest's of today."""
-    may_differ: str = field(default="", metadata=HIDDEN)
+    may_differ: Annotated[str, HIDDEN] = ""
     """Why its settings may be others, as a clause: a file that sets some was not read."""
-    written_by: str = field(default="", metadata=HIDDEN)
+    written_by: Annotated[str, HIDDEN] = ""
     """Other disks that have its image and write to it, too; empty without one."""
-    volume: str = field(default="", metadata=HIDDEN)
+    volume: Annotated[str, HIDDEN] = ""
     """What its platform calls the volume, if several disks may have it and no file tells it."""
-    same_volume: str = field(default="", metadata=HIDDEN)
+    same_volume: Annotated[str, HIDDEN] = ""
     """Other disks of Incus that have its volume, which no lock of QEMU's keeps apart."""
-    unlocked: bool = field(default=False, metadata=HIDDEN)
+    unlocked: Annotated[bool, HIDDEN] = False
     """True if QEMU does not lock its image (locking=off)."""
-    was_unsafe: bool = field(default=False, metadata=HIDDEN)
+    was_unsafe: Annotated[bool, HIDDEN] = False
     """True if an earlier start of the guest, in the same log, lost what the guest flushed."""
-    changed_in: str = field(default="", metadata=HIDDEN)
+    changed_in: Annotated[str, HIDDEN] = ""
     """What a program writes the guest from anew: a change belongs there."""
-    whole: tuple[str, str] | None = field(default=None, metadata=HIDDEN)
+    whole: Annotated[tuple[str, str] | None, HIDDEN] = None
     """The command that sets all arguments of its guest, and these: it is one disk in them."""
-    changed_at: str = field(default="", metadata=HIDDEN)
+    changed_at: Annotated[str, HIDDEN] = ""
     """Where its cache mode is set there, as a noun; empty if that is not known."""
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
-    node: str = field(default="", metadata=HIDDEN)
+    node: Annotated[str, HIDDEN] = ""
     """The node of a cluster of Kubernetes or Proxmox VE that has the disk; empty if not known."""
     template: Annotated[bool, "no guest runs on it: clones are made of it, with its settings"] = (
         False
     )
-    ephemeral: str = field(default="", metadata=HIDDEN)
+    ephemeral: Annotated[str, HIDDEN] = ""
     """The kind of volume that is made for a guest's pod and deleted with it, by design."""
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     unseen: Annotated[
@@ -133,7 +131,7 @@ class ConfiguredDisk:
         tuple[str, ...],
         "failed requests that QEMU reports as successful: writes (and flushes), reads",
     ] = ()
-    held: frozenset[tuple[int, int]] | None = field(default=None, metadata=HIDDEN)
+    held: Annotated[frozenset[tuple[int, int]] | None, HIDDEN] = None
     """Device and inode of the files that the guest's process has open, if a process's arguments are
     the configuration: no other file is opened for it.
     """

@@ -6,10 +6,9 @@ A platform reads its configurations, writes a disk path as one, and changes an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
-from vdisklab.documents import HIDDEN, RARE
+from vdisklab.documents import RARE
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
@@ -17,6 +16,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import HIDDEN, Value, field
 
 Reader = Callable[[GuestText], Iterable[ConfiguredDisk]]
 """Returns the disks of all guests in a text. Raises PlanError for a broken one."""
@@ -25,8 +25,7 @@ HOST_DEVICES = "passed-through devices, which may hold disks"
 """A kind of `left_out`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Value):
     """One option that a platform cannot express, and what the guest gets instead."""
 
     option: str
@@ -36,8 +35,7 @@ class Gap:
         return f"{self.option} cannot be expressed here: {self.instead}"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Value):
     """The text of a configuration; its comments name gaps and requirements too.
 
     `requirements` are sentences that say what must be set elsewhere for it to work. `settings` are
@@ -55,8 +53,7 @@ Writer = Callable[[ExportRequest], Configuration]
 """Returns the configuration. Raises PlanError if the platform has nothing equivalent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Value):
     """One form of a platform's configuration, under the name that `export --to` knows.
 
     `write` is for disks, `write_share` for host directories, where the platform shares any. `title`
@@ -76,8 +73,7 @@ class Form:
     disk: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """One line that changes the settings from the guest's next start on, and one that undoes it."""
 
     paste: str
@@ -85,9 +81,9 @@ class Change:
     node: Annotated[
         str | None, RARE, "the node of a cluster on which both are run, if that matters"
     ] = None
-    forward: tuple[Mapping[str, object], ...] = field(default=(), metadata=HIDDEN, kw_only=True)
+    forward: Annotated[tuple[Mapping[str, object], ...], HIDDEN] = ()
     """The operations of the line, where all of one guest must be in one line."""
-    back: tuple[Mapping[str, object], ...] = field(default=(), metadata=HIDDEN, kw_only=True)
+    back: Annotated[tuple[Mapping[str, object], ...], HIDDEN] = ()
     """The operations of the line that undoes it."""
 
 
@@ -122,8 +118,7 @@ class CommandRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Value):
     """Where a host keeps a platform's configurations, beside the directory in the platform's row.
 
     `printed` returns what the row's program prints; the files in the directory are read if there is
@@ -144,8 +139,7 @@ def _nothing_known(_text: GuestText) -> DisklessGuest | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(Value, kw_only=True):
     """How a platform describes a disk."""
 
     cache_modes: tuple[CacheMode, ...]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.segments import ImageFormat
 from vdisklab.path.volume_names import NamedVolume
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ThinPool:
+class ThinPool(Value):
     """The pool of a thin volume; sizes are bytes."""
 
     name: str
@@ -24,8 +22,7 @@ class ThinPool:
     """True if requests wait for space when it is full; false if they fail at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskContext:
+class DiskContext(Value):
     """What this host knows about a disk's source; unknown values are None, sizes are bytes."""
 
     header: ImageFormat | None = None

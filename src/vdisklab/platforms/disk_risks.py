@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.path.backing import backing_below
@@ -66,6 +65,7 @@ from vdisklab.platforms.risk_kinds import (
     WritesThrownAway,
     limits_in,
 )
+from vdisklab.value import replace
 
 
 def _risks_of_settings(disk: ConfiguredDisk) -> Iterator[Risk]:
@@ -188,7 +188,9 @@ def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
         return risk
     if isinstance(risk, QuotaReached) or (isinstance(risk, MayOutgrow) and risk.at_quota):
         return replace(risk, instead=STOPPING_LINES.get(disk.platform))
-    if isinstance(risk, MayOutgrow | PoolMayFill) and risk.when_full is not WhenFull.PAUSED:
+    if isinstance(risk, MayOutgrow) and risk.when_full is not WhenFull.PAUSED:
+        return replace(risk, instead=PAUSING_LINES.get(disk.platform))
+    if isinstance(risk, PoolMayFill) and risk.when_full is not WhenFull.PAUSED:
         return replace(risk, instead=PAUSING_LINES.get(disk.platform))
     return risk
 

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from vdisklab.errors import PlanError
@@ -21,6 +20,7 @@ from vdisklab.path.segments import CacheMode, WriteCache
 from vdisklab.platforms.reading import is_deep, is_variable, one_of, refused_word
 from vdisklab.platforms.unknown_words import is_replaced, parts_of, unknown_in
 from vdisklab.units import whole_number
+from vdisklab.value import Value, field
 
 Settings = Mapping[str, Any]
 """One argument, or a member of it."""
@@ -169,8 +169,7 @@ def options_of(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
             position += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(Value):
     """The parts that a command line makes: `nodes` and `objects` by name, devices in order.
 
     `drives` are the names of the nodes that a -drive made. `unread` names arguments that may
@@ -385,8 +384,7 @@ _ACCEPTED = {"cache": ("none", "writeback", "writethrough", "directsync", "unsaf
 """The words of a -drive (bdrv_parse_cache_mode)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Drive:
+class _Drive(Value):
     """What a `-drive` stands for: its node, its device, and the settings that its device gets.
 
     `device` is empty with if=none, whose device has an argument of its own.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from vdisklab.errors import PlanError
@@ -16,6 +15,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import Value, field, replace
 
 CACHE_MODES_OF_LIBVIRT = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
 """Other platforms have them too: those that start guests through libvirt, or have its words."""
@@ -58,8 +58,7 @@ class ErrorPolicies(Enum):
     NONE = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestDisks:
+class GuestDisks(Value, kw_only=True):
     """The disks and directories that a platform can give a guest."""
 
     cache_modes: tuple[CacheMode, ...] = CACHE_MODES_OF_LIBVIRT

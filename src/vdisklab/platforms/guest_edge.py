@@ -7,11 +7,11 @@ and an error that nobody thought of costs one guest, which says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from vdisklab.errors import VdisklabError
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import Value
 
 BUG = "this is a bug in vdisklab"
 """In the problem of a guest whose reader failed without a typed error."""
@@ -19,8 +19,7 @@ BUG = "this is a bug in vdisklab"
 ReadDisks = Callable[[], Iterable[ConfiguredDisk]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadGuest:
+class ReadGuest(Value):
     """A guest's disks as far as they were read, and the error that ended the reading."""
 
     disks: tuple[ConfiguredDisk, ...]

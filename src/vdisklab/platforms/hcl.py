@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vdisklab.errors import PlanError
+from vdisklab.value import Value
 
 _DEEPEST = 60
 _MOST_TOKENS = 400_000
@@ -303,8 +304,7 @@ def _made(dynamic: HclBlock, budget: list[int]) -> list[HclBlock]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Value):
     """An entry of the list that a `dynamic` block is made of: `disk.key` and `disk.value`."""
 
     name: str

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText
+from vdisklab.value import Value, replace
 
 _TOLD = re.compile(
     r"write through['\"]?[^\n#]{0,80}/sys/(?:class/)?block/(?P<name>[^/\s'\"]{1,60})"
@@ -32,8 +32,7 @@ _DEVICE = re.compile(
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _HostLine:
+class _HostLine(Value):
     number: int
     text: str
     name: str = ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import SOFT, without_flushes
@@ -20,6 +19,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 _MEMORY_TYPES = ("tmpfs", "ramfs", "rootfs", "devtmpfs")
 _NFS_TYPES = ("nfs", "nfs4")
@@ -47,8 +47,7 @@ _DEEPEST = 8
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class HostMount:
+class HostMount(Value):
     """A directory of a host and what is mounted there; `type` is empty if the text lacks it.
 
     `devices` are those that `source` is made of, as far as the text tells. `sync` is that of a data

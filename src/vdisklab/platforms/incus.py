@@ -17,7 +17,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -58,6 +57,7 @@ from vdisklab.platforms.reading import (
     word,
 )
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import replace
 
 CACHE_MODES = disks_of(Platform.INCUS).cache_modes
 LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))

@@ -8,11 +8,11 @@ looks for KubeVirt's own default: GetStorageClassByNameWithVirtFallback of CDI).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from vdisklab.path import mount_options
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.reading import Tree, branches, tree, word
+from vdisklab.value import Value
 
 Documents = Mapping[str, Sequence[Tree]]
 """Objects by their kind in small letters."""
@@ -95,8 +95,7 @@ def mount_without_flushes(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _MountOptions:
+class _MountOptions(Value):
     """The options with which a volume is mounted, and the object that says so; `when` is a clause:
     from when on a change holds."""
 

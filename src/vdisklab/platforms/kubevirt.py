@@ -21,7 +21,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from vdisklab.path.architecture import AARCH64, Architecture, architecture_of
@@ -64,6 +63,7 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.writing import Node
 from vdisklab.units import whole_number
+from vdisklab.value import replace
 
 _READ = "`kubectl get vm,pvc,dv,pv -A -o yaml > guests.yaml`"
 READ_ALL = f"run {_READ} and name guests.yaml instead of this file"

@@ -12,7 +12,6 @@ import shlex
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import PurePath
 from types import MappingProxyType
@@ -33,6 +32,7 @@ from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
 from vdisklab.platforms.storage_pools import StoragePool, resolved
 from vdisklab.units import whole_number
+from vdisklab.value import Value, replace
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
@@ -245,8 +245,7 @@ def _of_scsi(volume: str, pool: str) -> reading.UnseenStorageError:
     )
 
 
-@dataclass(frozen=True)
-class _Guest:
+class _Guest(Value, dict=True):
     """A domain's element, with the values that its disks need."""
 
     element: ET.Element

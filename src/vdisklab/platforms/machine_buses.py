@@ -20,11 +20,11 @@ x86 find disks on every bus. Guests of Arm have the machine `virt`:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from vdisklab.path.architecture import AARCH64, architecture_of
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Bus
+from vdisklab.value import Value
 
 _FOUND_CONTROLLERS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
 """How names of controllers begin that guests of Arm find."""
@@ -40,16 +40,14 @@ _VIRTIO_SCSI: Mapping[Platform, str] = {
 """How platforms name a controller that the guest finds."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoSuchBus:
+class NoSuchBus(Value):
     """The guest does not start with the disk: why, and what to write instead."""
 
     reason: str
     instead: str
 
 
-@dataclass(frozen=True, slots=True)
-class MaybeUnseen:
+class MaybeUnseen(Value):
     """The guest starts, and may not see the disk: what has no driver for it, and the remedy."""
 
     what: str

@@ -17,6 +17,7 @@ from vdisklab.platforms.drive_arguments import json_object, settings_of
 from vdisklab.platforms.reading import GuestText, UnreadDisk
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import NO_FLUSH, set_in
+from vdisklab.value import Value
 
 ADDS = re.compile(r"\b(?:drive_add|blockdev-add)\b")
 _COMMENT = re.compile(r"^\s*(?:#|//)")
@@ -87,8 +88,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
         yield GuestText(argv, text.origin, unread=tuple(added.unread), changed_at=added.places)
 
 
-@dataclass(frozen=True, slots=True)
-class _MonitorCommand:
+class _MonitorCommand(Value):
     """A command in a text: its place there, the guest that it names, and QEMU's argument for it."""
 
     start: int

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,6 +26,7 @@ from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.shell_script import commands_of
 from vdisklab.platforms.where_set import line_with
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 _PORT = "10809"
 _NBD = ("qemu-nbd", "qemu-storage-daemon", "nbdkit", "nbd-server")
@@ -65,8 +65,7 @@ _UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "patte
 """Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class NbdServer:
+class NbdServer(Value):
     """A server's socket, port (with the address that it listens on), or device of the kernel.
 
     `export` is None for a server that has one disk under any name. `loss` says why it loses
@@ -138,8 +137,7 @@ _SERVERS = (*_NBD, "tgtadm")
 _Server = NbdServer | beside.Lossy | server_files.ServedDisk | nfs_exports.NfsExport
 
 
-@dataclass(frozen=True, slots=True)
-class _LossyServer:
+class _LossyServer(Value):
     """A server that loses flushed data, in a text that the user named, and its command; none of a
     server's file."""
 
@@ -190,8 +188,7 @@ def with_servers(
     return tuple(_with_loss(places.on_nfs(disk), lossy, places) for disk in disks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
+class _Places(Value):
     """The URLs of the disks behind the kernel's clients of NBD, and of mounted directories."""
 
     clients: Mapping[str, str]

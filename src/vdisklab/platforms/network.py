@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -19,6 +18,7 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.named_target import NamedTarget, parse_target
 from vdisklab.path.segments import ImageFormat, LayerKind, TargetFacts
 from vdisklab.storage.server_url import INITIATOR, url_of
+from vdisklab.value import Value, replace
 
 _PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
 SPARE = "SPARE"
@@ -40,8 +40,7 @@ _OF_SESSION = ("initiator-name", "header-digest", "timeout")
 _FILES = ("backing", "overlay", "data_file")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerDisk:
+class ServerDisk(Value):
     """A disk or an image on a server: `place` is as `--target` takes it, without any password.
 
     `has_secret`: its configuration names a password or key. `note` says what a placeholder in
@@ -221,8 +220,7 @@ def beyond_server(image: Image | None) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in options if name in _FILES)
 
 
-@dataclass(frozen=True, slots=True)
-class SpareTarget:
+class SpareTarget(Value):
     """A place beside a guest's disk on its server, as `run` takes it; `said` explains the words of
     it that stand for something."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from vdisklab.platforms import beside, host_mounts, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.where_set import only_line
 from vdisklab.units import counted
+from vdisklab.value import Value
 
 _LINE = re.compile(
     r"(?m)^[ \t]*(?P<quote>\"?)(?P<directory>/[^\s\"#()]*)(?P=quote)[ \t]*"
@@ -38,8 +38,7 @@ own `_` doubled (transformPath of VDSM's lib/vdsm/storage/fileUtils.py)."""
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NfsExport:
+class NfsExport(Value):
     """A directory that a server exports with `async`; `line` is None if several have its name."""
 
     directory: str

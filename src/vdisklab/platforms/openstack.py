@@ -16,7 +16,6 @@ import configparser
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
@@ -44,6 +43,7 @@ from vdisklab.platforms.reading import (
     word,
 )
 from vdisklab.platforms.request import ExportRequest
+from vdisklab.value import Value, field, replace
 
 LIMITS = limit_words(
     {
@@ -63,8 +63,7 @@ _BACKEND = "os-vol-host-attr:host"
 """A volume's `HOST@BACKEND#POOL`, where BACKEND is a section of cinder.conf."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ComputeHost:
+class _ComputeHost(Value):
     """The options of nova.conf; [libvirt] takes precedence over [DEFAULT]."""
 
     options: Mapping[str, str] = field(default_factory=dict)

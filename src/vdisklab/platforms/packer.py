@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from vdisklab.path.architecture import X86_64
@@ -16,6 +15,7 @@ from vdisklab.platforms.qm_commands import as_conf
 from vdisklab.platforms.reading import GuestText, clone_of
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import set_by_variable, set_in
+from vdisklab.value import replace
 
 _SOURCE = re.compile(
     r'^[ \t]*source\s+"(?:qemu|proxmox-iso|proxmox-clone|proxmox)"\s+"', re.MULTILINE

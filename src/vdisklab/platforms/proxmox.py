@@ -18,7 +18,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
@@ -48,6 +47,7 @@ from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.request import WHOLE_DEVICE, ExportRequest
 from vdisklab.units import GIB, decimal_number, whole_number
+from vdisklab.value import Value, field, replace
 
 STORAGES = "storage.cfg"
 _READ_STORAGES = (
@@ -156,8 +156,7 @@ def _is_true(word: str | None) -> bool:
     return (word or "").lower() in ("1", "on", "yes", "true")
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Value):
     """A storage of storage.cfg: its name, type and options."""
 
     name: str
@@ -294,8 +293,7 @@ def _without_disk(text: reading.GuestText) -> reading.DisklessGuest | None:
     return reading.DisklessGuest(settings.get("name", text.name), why, instead)
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshots:
+class _Snapshots(Value):
     """The snapshots that the guest is a child of, the newest first, each with its settings."""
 
     above: tuple[Mapping[str, str], ...] = ()

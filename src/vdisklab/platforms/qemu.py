@@ -11,7 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path, PurePath
@@ -55,6 +55,7 @@ from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.where_set import line_with, only_line
 from vdisklab.storage.image_commands import data_path
 from vdisklab.units import whole_number
+from vdisklab.value import replace
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
 _DAEMON = re.compile(
@@ -555,11 +556,11 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Ch
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
         raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
-    lines = (
+    paste, undo = (
         " ".join(map(_plain_word, _replacing(disk, ExportRequest(path, place), place)))
         for path in (wanted, now)
     )
-    return dialect.Change(*lines)
+    return dialect.Change(paste, undo)
 
 
 def _change_of_whole(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice, pairwise
 
 from vdisklab.errors import PlanError
@@ -30,6 +29,7 @@ from vdisklab.platforms.drive_arguments import (
     plain_driver,
     settings_of,
 )
+from vdisklab.value import replace
 
 _PREFIXES = ("", "limits.", "throttling.", "x-")
 _WAYS = ("-total", "-read", "-write")

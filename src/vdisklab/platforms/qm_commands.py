@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from vdisklab.path.platforms import Platform
@@ -18,6 +17,7 @@ from vdisklab.platforms.shell_script import ShellCommand, commands_of, tells
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.unknown_words import parts_of, unknown_in
 from vdisklab.platforms.where_set import only_line, set_in
+from vdisklab.value import Value, replace
 
 _COMMAND = re.compile(
     r"\bqm\s+(?:create|set|clone|template|disk|importdisk|move[_-]disk|unlink|importovf)\b|\bpvesh\s+(?:create|set)\s+\S*/qemu\b"
@@ -47,8 +47,7 @@ def _recognises(text: GuestText) -> bool:
     return _COMMAND.search(text.text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _GuestCommand:
+class _GuestCommand(Value):
     """What a command does to a guest: its verb is one of `qm`'s."""
 
     verb: str

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice, takewhile
 
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.text_form import TextForm
+from vdisklab.value import replace
 
 _OPTION = re.compile(r"(?<!\S)--?readconfig[ \t]+(?P<file>[^\s'\"$;&|<>]+)")
 _GROUP = re.compile(r'^[ \t]*\[(?P<group>[\w-]+)(?:[ \t]+"(?P<id>[^"\n]*)")?\][ \t]*$')

@@ -18,6 +18,7 @@ from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, CacheMode, ImageFormat
 from vdisklab.units import whole_number
+from vdisklab.value import Value
 
 DEEPEST = 100
 """Levels of lists and mappings that a document may have; the C composer recurses for each."""
@@ -73,8 +74,7 @@ def without_fsync(variables: Iterable[str]) -> str | None:
     return next((f"{match['library']} makes QEMU's fsync do nothing" for match in matches), None)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadDisk:
+class UnreadDisk(Value):
     """A disk that a text shows, but not well enough to be read: `why` as a clause without a stop.
 
     `guest` is empty for a disk of the text's only guest.
@@ -86,8 +86,7 @@ class UnreadDisk:
     drops_flushes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DisklessGuest:
+class DisklessGuest(Value):
     """A guest without a hard disk in its configuration: `why` there is nothing to judge, after its
     name and a colon, and `instead`, what to do, as a hint."""
 
@@ -352,8 +351,7 @@ def _choice(possible: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-@dataclass(frozen=True, slots=True)
-class LimitWords:
+class LimitWords(Value):
     """The words with which a platform limits a disk's I/O.
 
     A path can only limit totals (throttle_iops=N, throttle_bps=SIZE): `expressible` has the words

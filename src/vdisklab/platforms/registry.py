@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from itertools import islice, product
@@ -60,6 +59,7 @@ from vdisklab.platforms.shared_images import with_shared_images
 from vdisklab.platforms.storage_pools import with_pools
 from vdisklab.platforms.text_form import rewritten_texts
 from vdisklab.platforms.where_set import place_to_change
+from vdisklab.value import replace
 
 _LONGEST = 4096  # PATH_MAX
 _MOST_NAMED = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import PlanError
@@ -12,14 +11,14 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.named_target import names_device, parse_target
 from vdisklab.storage.server_url import Url, url_of
 from vdisklab.units import GIB
+from vdisklab.value import Value
 
 DOMAIN_TYPES = ("kvm", "qemu")
 WHOLE_DEVICE = "/dev/sdX"
 """Stands for a whole device that nobody named."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportRequest:
+class ExportRequest(Value):
     """A disk path to configure, the file or device that holds the disk, and the guest's name.
 
     With `source` None the platform's default place is used, on the user's `storage` if it is named:

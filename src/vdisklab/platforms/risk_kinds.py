@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -16,26 +15,19 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.units import counted, format_bytes
+from vdisklab.value import Value
 
 
-class Risk(Saying):
+class Risk(Saying, Value):
     """What may go wrong with a disk as it is configured, with its remedy.
 
     `short` is the same in a few words. A `serious` risk loses data that the guest believes to be
     safe. One that `blocks` leaves nothing to measure.
     """
 
-    __slots__ = ()
     short: ClassVar[str]
-    serious: ClassVar[bool]
-    blocks: ClassVar[bool]
-
-    def __init_subclass__(
-        cls, short: str | None = None, *, serious: bool = False, blocks: bool = False
-    ) -> None:
-        """Notes the class's words; a class that dataclass copies for its slots has them already."""
-        if short is not None:
-            cls.short, cls.serious, cls.blocks = short, serious, blocks
+    serious: ClassVar[bool] = False
+    blocks: ClassVar[bool] = False
 
     @property
     def weight(self) -> int:
@@ -50,12 +42,14 @@ class Risk(Saying):
         return text[:1].lower() + text[1:]
 
 
-@dataclass(frozen=True, slots=True)
-class FlushesDropped(Risk, short="flushes dropped", serious=True):
+class FlushesDropped(Risk):
     """Cache mode unsafe: what the guest has flushed is lost in a power cut.
 
     The remedy starts whatever the I/O mode is: aio=native needs O_DIRECT (block/file-posix.c).
     """
+
+    short = "flushes dropped"
+    serious = True
 
     by_default: Annotated[str, "the platform's rule that drops them, if no setting does"] = ""
 
@@ -68,9 +62,11 @@ class FlushesDropped(Risk, short="flushes dropped", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WritesThrownAway(Risk, short="writes thrown away", serious=True):
+class WritesThrownAway(Risk):
     """A snapshot or volume that is removed when the guest stops takes all writes."""
+
+    short = "writes thrown away"
+    serious = True
 
     def __str__(self) -> str:
         return (
@@ -80,9 +76,10 @@ class WritesThrownAway(Risk, short="writes thrown away", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ephemeral(Risk, short="ephemeral"):
+class Ephemeral(Risk):
     """A volume of a pod's own, which is deleted with the pod by design."""
+
+    short = "ephemeral"
 
     kind: str
 
@@ -93,9 +90,11 @@ class Ephemeral(Risk, short="ephemeral"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
+class ErrorsIgnored(Risk):
     """werror or rerror is `ignore`: the guest is told that failed requests succeeded."""
+
+    short = "write errors ignored"
+    serious = True
 
     errors: tuple[str, ...]
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
@@ -115,14 +114,18 @@ class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
         return self.instead or "werror=stop and rerror=stop"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadErrorsIgnored(ErrorsIgnored, short="read errors ignored", serious=True):
+class ReadErrorsIgnored(ErrorsIgnored):
     """Only rerror is `ignore`."""
 
+    short = "read errors ignored"
+    serious = True
 
-@dataclass(frozen=True, slots=True)
-class PendingChange(Risk, short="pending change", serious=True):
+
+class PendingChange(Risk):
     """Settings that are not in effect yet."""
+
+    short = "pending change"
+    serious = True
 
     settings: str
 
@@ -130,14 +133,18 @@ class PendingChange(Risk, short="pending change", serious=True):
         return f"From the guest's next start on: {self.settings}."
 
 
-@dataclass(frozen=True, slots=True)
-class PendingLoss(PendingChange, short="pending loss", serious=True):
+class PendingLoss(PendingChange):
     """The same, and what the guest writes will be lost."""
 
+    short = "pending loss"
+    serious = True
 
-@dataclass(frozen=True, slots=True)
-class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
+
+class FlushesDroppedBelow(Risk):
     """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
+
+    short = "flushes dropped below"
+    serious = True
 
     reason: str
     instead: Annotated[str | None, "what to change there"] = None
@@ -149,10 +156,12 @@ class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMayLose(Risk, short="may lose data", serious=True):
+class ServerMayLose(Risk):
     """Flushed data is lost on a condition that is not known here: a server in a file that was named
     runs where the disk's address says, or the disk has a cache that the kernel does not flush."""
+
+    short = "may lose data"
+    serious = True
 
     why: Annotated[str, "the condition and the loss, as a clause"]
     instead: Annotated[str, "what to change there, as a sentence without a stop"]
@@ -161,9 +170,11 @@ class ServerMayLose(Risk, short="may lose data", serious=True):
         return f"{self.why[:1].upper()}{self.why[1:]}. {self.instead}."
 
 
-@dataclass(frozen=True, slots=True)
-class LossyImage(Risk, short="loses flushed data", serious=True):
+class LossyImage(Risk):
     """The image's format, or an option of it, lost flushed data in simulated power cuts."""
+
+    short = "loses flushed data"
+    serious = True
 
     reason: str
     remedy: str
@@ -172,13 +183,14 @@ class LossyImage(Risk, short="loses flushed data", serious=True):
         return f"The image is not safe in a power cut: {self.reason}. {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class DurableOnceFlushed(Risk, short=""):
+class DurableOnceFlushed(Risk):
     """A volatile write cache: only what the guest flushes is durable.
 
     `in_memory` is True unless it is known that the disk's own cache holds all that finds the data
     again: otherwise the host's memory may hold them, or the tables that say where they are.
     """
+
+    short = ""
 
     in_memory: bool
 
@@ -193,9 +205,10 @@ class DurableOnceFlushed(Risk, short=""):
         return f"Data are durable once the guest has flushed them; until then {self.where}."
 
 
-@dataclass(frozen=True, slots=True)
-class OnServer(Risk, short=""):
+class OnServer(Risk):
     """Storage that is not in this machine: only its server knows when data are durable."""
+
+    short = ""
 
     layer: LayerKind
     cached: Annotated[bool, "true if this host's memory may hold what was not flushed"]
@@ -224,9 +237,11 @@ class OnServer(Risk, short=""):
         return f"{what}: {direct}a write is stable {promise}."
 
 
-@dataclass(frozen=True, slots=True)
-class FuaForgotten(Risk, short="FUA forgotten", serious=True):
+class FuaForgotten(Risk):
     """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
+
+    short = "FUA forgotten"
+    serious = True
 
     def __str__(self) -> str:
         return (
@@ -236,9 +251,10 @@ class FuaForgotten(Risk, short="FUA forgotten", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FlushAfterEachWrite(Risk, short="flush after each write"):
+class FlushAfterEachWrite(Risk):
     """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
+
+    short = "flush after each write"
 
     def __str__(self) -> str:
         return "No write cache: each write is flushed at once, which is safe and slow."
@@ -305,10 +321,11 @@ def policy_setting(platform: Platform, path: DiskPath) -> str | None:
     return (STOPPING_FOR_ALL if stops else PAUSING_LINES).get(platform)
 
 
-@dataclass(frozen=True, slots=True)
-class MayOutgrow(Risk, short="may outgrow its disk"):
+class MayOutgrow(Risk):
     """A thin image that may grow by more bytes than its file system has left, alone or together
     with the other images on that file system."""
+
+    short = "may outgrow its disk"
 
     may_grow: int
     free: int
@@ -339,9 +356,10 @@ class MayOutgrow(Risk, short="may outgrow its disk"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PoolMayFill(Risk, short="thin pool may fill"):
+class PoolMayFill(Risk):
     """A thin volume whose pool has less space than its volumes may still take."""
+
+    short = "thin pool may fill"
 
     pool: str
     may_grow: Annotated[int, "bytes by which the pool's thin volumes may grow"]
@@ -369,9 +387,10 @@ class PoolMayFill(Risk, short="thin pool may fill"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaReached(Risk, short="a quota may be reached"):
+class QuotaReached(Risk):
     """A thin image below a quota: QEMU's default pauses a guest for ENOSPC, and not for EDQUOT."""
+
+    short = "a quota may be reached"
 
     instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
 
@@ -389,9 +408,10 @@ class QuotaReached(Risk, short="a quota may be reached"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SlowBus(Risk, short="slow bus"):
+class SlowBus(Risk):
     """A bus that emulates a real controller, although virtio is faster."""
+
+    short = "slow bus"
 
     bus: Bus
 
@@ -399,9 +419,11 @@ class SlowBus(Risk, short="slow bus"):
         return f"{self.bus} emulates a real controller; virtio does the same with less work."
 
 
-@dataclass(frozen=True, slots=True)
-class AioConflict(Risk, short="does not start", blocks=True):
+class AioConflict(Risk):
     """aio=native without O_DIRECT: QEMU does not start."""
+
+    short = "does not start"
+    blocks = True
 
     cache: CacheMode
 
@@ -415,9 +437,10 @@ class AioConflict(Risk, short="does not start", blocks=True):
         return f"{self.reason}: QEMU refuses to start. Use cache {safe}, or io threads."
 
 
-@dataclass(frozen=True, slots=True)
-class NoDiscard(Risk, short="never shrinks"):
+class NoDiscard(Risk):
     """A thin image or volume that never shrinks, because the guest's discards are ignored."""
+
+    short = "never shrinks"
 
     def __str__(self) -> str:
         return (
@@ -426,9 +449,11 @@ class NoDiscard(Risk, short="never shrinks"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CannotWork(Risk, short="cannot work", blocks=True):
+class CannotWork(Risk):
     """A path that is impossible."""
+
+    short = "cannot work"
+    blocks = True
 
     reason: str
     instead: str
@@ -437,9 +462,10 @@ class CannotWork(Risk, short="cannot work", blocks=True):
         return f"It cannot work: {self.reason}; {self.instead}."
 
 
-@dataclass(frozen=True, slots=True)
-class MayBeUnseen(Risk, short="may not be seen"):
+class MayBeUnseen(Risk):
     """The guest's firmware or kernel may have no driver for what the disk is attached to."""
+
+    short = "may not be seen"
 
     guest: Annotated[str, "its architecture"]
     what: str
@@ -449,9 +475,10 @@ class MayBeUnseen(Risk, short="may not be seen"):
         return f"A guest of {self.guest} may not see it: {self.what}. {self.remedy}."
 
 
-@dataclass(frozen=True, slots=True)
-class OtherArchitecture(Risk, short="foreign guest"):
+class OtherArchitecture(Risk):
     """The guest's architecture is not that of the guests that are measured here."""
+
+    short = "foreign guest"
 
     guest: Annotated[str, "its architecture"]
     measured: Annotated[str, "that of the guests measured here"]
@@ -463,9 +490,10 @@ class OtherArchitecture(Risk, short="foreign guest"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NotOfToday(Risk, short="not of today"):
+class NotOfToday(Risk):
     """The configuration of a snapshot: the guest of today may have another one."""
+
+    short = "not of today"
 
     what: str
 
@@ -473,9 +501,10 @@ class NotOfToday(Risk, short="not of today"):
         return f"This is {self.what}, not the guest of today: look at that with `virsh dumpxml`."
 
 
-@dataclass(frozen=True, slots=True)
-class MayDiffer(Risk, short="settings in doubt"):
+class MayDiffer(Risk):
     """A file that sets some of the disk's settings was not read."""
+
+    short = "settings in doubt"
 
     why: Annotated[str, "the file, and why it was not read, as a clause"]
 
@@ -483,9 +512,11 @@ class MayDiffer(Risk, short="settings in doubt"):
         return f"Its settings are in doubt: {self.why}."
 
 
-@dataclass(frozen=True, slots=True)
-class ImageShared(Risk, short="image opened twice", serious=True):
+class ImageShared(Risk):
     """Another disk writes to the same image, which QEMU's lock does not let it do at once."""
+
+    short = "image opened twice"
+    serious = True
 
     instead: ClassVar[str] = "an image of its own"
 
@@ -499,10 +530,12 @@ class ImageShared(Risk, short="image opened twice", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeShared(Risk, short="volume used twice", serious=True):
+class VolumeShared(Risk):
     """Another disk of Incus has the same custom volume (addDriveConfig in driver_qemu.go,
     validateConfig in device/disk.go of Incus)."""
+
+    short = "volume used twice"
+    serious = True
 
     instead: ClassVar[str] = "a volume of its own"
 
@@ -516,9 +549,10 @@ class VolumeShared(Risk, short="volume used twice", serious=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UnsafeBefore(Risk, short="was unsafe"):
+class UnsafeBefore(Risk):
     """An earlier start of the guest dropped flushes; the last one, which holds, does not."""
+
+    short = "was unsafe"
 
     def __str__(self) -> str:
         return (
@@ -527,9 +561,12 @@ class UnsafeBefore(Risk, short="was unsafe"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OtherFormat(Risk, short="other format", serious=True, blocks=True):
+class OtherFormat(Risk):
     """The image's first bytes show another format than the configuration says."""
+
+    short = "other format"
+    serious = True
+    blocks = True
 
     configured: ImageFormat
     header: ImageFormat
@@ -546,9 +583,10 @@ class OtherFormat(Risk, short="other format", serious=True, blocks=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FileVolume(Risk, short="file volume"):
+class FileVolume(Risk):
     """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
+
+    short = "file volume"
 
     def __str__(self) -> str:
         return (
@@ -573,9 +611,10 @@ def limits_in(settings: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for word in settings if _IS_LIMIT.search(word))
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled(Risk, short="limited"):
+class Throttled(Risk):
     """Limits of the disk's own, which no faster storage or setting lifts."""
+
+    short = "limited"
 
     limits: tuple[str, ...]
     lifted: Annotated[str, "how the platform shows and changes them"] = ""
@@ -588,10 +627,11 @@ class Throttled(Risk, short="limited"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SoftMount(Risk, short="soft mount"):
+class SoftMount(Risk):
     """A directory of a server whose requests fail when the server does not answer in time: nfs(5)
     warns of silent corruption with `soft`; it is the default of mount.cifs(8)."""
+
+    short = "soft mount"
 
     mount: str
     paused: Annotated[bool, "true if QEMU pauses the guest for every failed write"] = False
@@ -611,10 +651,11 @@ class SoftMount(Risk, short="soft mount"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class IdleAio(Risk, short=""):
+class IdleAio(Risk):
     """An I/O mode for a disk that QEMU opens on a server: only its drivers of files and of host
     devices have one (BlockdevOptionsFile). QEMU 7.2 ignores that of -drive, as libvirt does."""
+
+    short = ""
 
     mode: str
     layer: LayerKind
@@ -626,9 +667,10 @@ class IdleAio(Risk, short=""):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsBeyondPath(Risk, short="other settings"):
+class LimitsBeyondPath(Risk):
     """Settings that a path cannot express, so no speed measured without them is this disk's."""
+
+    short = "other settings"
 
     limits: tuple[str, ...]
 
@@ -645,9 +687,10 @@ class LimitsBeyondPath(Risk, short="other settings"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BackingNotFollowed(Risk, short="backing not followed"):
+class BackingNotFollowed(Risk):
     """A backing file that only the image's header names; a guest may have written that header."""
+
+    short = "backing not followed"
 
     name: str
 
@@ -659,9 +702,10 @@ class BackingNotFollowed(Risk, short="backing not followed"):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ProbablyVolume(Risk, short=""):
+class ProbablyVolume(Risk):
     """A device that is not on this host, and that LVM makes by its name."""
+
+    short = ""
 
     volume: str
 
@@ -672,9 +716,10 @@ class ProbablyVolume(Risk, short=""):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StaleNote(Risk, short="stale note"):
+class StaleNote(Risk):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
+
+    short = "stale note"
 
     noted: str
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from urllib.parse import parse_qs
 
 from vdisklab.errors import PlanError
@@ -22,6 +21,7 @@ from vdisklab.platforms import beside, targetcli
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree, branches, tree, word
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 
 _TGT = re.compile(r"^[ \t]*<target[ \t]+(?P<name>[^>\s]+)[ \t]*>", re.MULTILINE)
 _STORE = re.compile(r"^[ \t]*<?(?:backing|direct)-store\b", re.MULTILINE)
@@ -34,8 +34,7 @@ _BY_KERNEL = " if the host's kernel attaches it, not QEMU's own initiator"
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ServedDisk:
+class ServedDisk(Value):
     """A disk of a server's file: an NBD export, or a LUN of an iSCSI target.
 
     `loss` says why it loses flushed data, None if it keeps them; `instead` is what to write in

@@ -11,11 +11,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import replace
 
 _MOST_NAMED = 3
 _OF_TERRAFORM = re.compile(r"libvirt_volume\.[\w-]+(\[([0-9]+|\"[^\"$]*\")\])?|\{'\w+': .*")

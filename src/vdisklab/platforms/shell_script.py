@@ -12,9 +12,10 @@ commands after it that use variables are in doubt. bash(1), "Shell grammar" and 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain, dropwhile, islice, takewhile
 from pathlib import PurePath
@@ -28,6 +29,7 @@ from vdisklab.platforms.shell_words import (
     raw_commands,
 )
 from vdisklab.units import whole_number
+from vdisklab.value import Value, field
 
 _DEEPEST = 3
 """Quoted commands in quoted commands."""
@@ -137,8 +139,7 @@ _PARAMETER = re.compile(r"[0-9]+|[@*]")
 _DEFAULT_GIVEN = re.compile(r'"?\$\{(?P<name>[A-Za-z_]\w*):?=[^"]*\}"?')
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCommand:
+class ShellCommand(Value):
     """The words of a command, and the variables that it gets in its environment."""
 
     argv: tuple[str, ...]
@@ -188,8 +189,7 @@ def sourced_files(text: str) -> tuple[str, ...]:
     return tuple(islice((name for name in reader.missing if "$" not in name), _MOST_FILES))
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenCall:
+class _OpenCall(Value):
     """The variables that a call of a function, or a loop, has set: what they had `before`, and
     those that end with it."""
 
@@ -198,8 +198,7 @@ class _OpenCall:
     is_loop: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _ShellState:
+class _ShellState(Value):
     """What a shell that is started apart does not change."""
 
     values: dict[str, _Values]
@@ -238,39 +237,39 @@ class _Reader:
 
     files: Mapping[str, str]
     first_line: int = 1
-    values: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    exported: dict[str, str] = field(default_factory=dict)
+    values: dict[str, tuple[tuple[str, ...], ...]] = dataclasses.field(default_factory=dict)
+    used: set[str] = dataclasses.field(default_factory=set)
+    exported: dict[str, str] = dataclasses.field(default_factory=dict)
     budget: int = _MOST_EXPANDED
     choice: int = 0
     most: int = 1
-    read: set[str] = field(default_factory=set)
+    read: set[str] = dataclasses.field(default_factory=set)
     branches: int = 0
     after_test: bool = False
     looks_for_file: bool = False
     in_order: int = 0
-    unknown: dict[str, None] = field(default_factory=dict)
-    missing: dict[str, None] = field(default_factory=dict)
-    settled: set[str] = field(default_factory=set)
-    in_loop: set[tuple[str, ...]] = field(default_factory=set)
+    unknown: dict[str, None] = dataclasses.field(default_factory=dict)
+    missing: dict[str, None] = dataclasses.field(default_factory=dict)
+    settled: set[str] = dataclasses.field(default_factory=set)
+    in_loop: set[tuple[str, ...]] = dataclasses.field(default_factory=set)
     turns: int = _MOST_TURNS
-    called: set[str] = field(default_factory=set)
-    functions: dict[str, list[RawCommand]] = field(default_factory=dict)
+    called: set[str] = dataclasses.field(default_factory=set)
+    functions: dict[str, list[RawCommand]] = dataclasses.field(default_factory=dict)
     to_keep: int = _MOST_TURNS
-    entered: set[str] = field(default_factory=set)
-    calls: list[list[str]] = field(default_factory=list)
-    open_calls: list[_OpenCall] = field(default_factory=list)
-    maybe_unset: set[str] = field(default_factory=set)
+    entered: set[str] = dataclasses.field(default_factory=set)
+    calls: list[list[str]] = dataclasses.field(default_factory=list)
+    open_calls: list[_OpenCall] = dataclasses.field(default_factory=list)
+    maybe_unset: set[str] = dataclasses.field(default_factory=set)
     uncalled: int = 0
     line: int = 1
     file: str = ""
     joined: bool = False
-    groups: list[bool] = field(default_factory=list)
-    loops: list[bool] = field(default_factory=list)
-    tested: set[str] = field(default_factory=set)
-    referred: dict[str, str] = field(default_factory=dict)
+    groups: list[bool] = dataclasses.field(default_factory=list)
+    loops: list[bool] = dataclasses.field(default_factory=list)
+    tested: set[str] = dataclasses.field(default_factory=set)
+    referred: dict[str, str] = dataclasses.field(default_factory=dict)
     evaluated: int = 0
-    by_environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    by_environment: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     opened: bool = False
 
     def commands(self, text: str, depth: int) -> Iterator[ShellCommand]:

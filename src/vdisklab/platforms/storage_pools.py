@@ -14,7 +14,7 @@ import posixpath
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.mount_options import SOFT, without_flushes
@@ -22,6 +22,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import DisklessGuest, GuestText
+from vdisklab.value import replace
 
 _POOL = re.compile(r"<pool[\s>].*?</pool>", re.DOTALL)
 _OPTION = "{http://libvirt.org/schemas/storagepool/fs/1.0}option"

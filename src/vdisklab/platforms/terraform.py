@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -27,6 +26,7 @@ from vdisklab.platforms.reading import (
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import set_by_variable, set_in
 from vdisklab.units import whole_number
+from vdisklab.value import replace
 
 _RESOURCE = re.compile(
     r'^[ \t]*resource\s+"(?:proxmox_virtual_environment_vm|proxmox_vm_qemu|libvirt_domain)"\s+"',

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
 from vdisklab.errors import PlanError
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.shell_script import sourced_files
+from vdisklab.value import Value, replace
 
 FORMS = (
     "pasted", "ansible_commands", "readconfig", "container_run", "systemd_unit", "process_list",
@@ -31,8 +31,7 @@ def _nothing(_text: GuestText) -> tuple[str, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextForm:
+class TextForm(Value, kw_only=True):
     """One form: `rewritten` gives the texts of platforms that a text stands for.
 
     `shares` is True where the text may hold guests of other

@@ -7,10 +7,10 @@ each have one called `web`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import PurePath
 
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import replace
 
 _Guest = tuple[str, str]
 """Its platform's name for it, and the file that has it."""

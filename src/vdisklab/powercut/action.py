@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
@@ -43,10 +42,10 @@ from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import counted
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingSetup:
+class JudgingSetup(Value, kw_only=True):
     """The environment for judging: the work directory, guests and their cache, the database."""
 
     work: Path

@@ -12,10 +12,11 @@ import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Protocol
 
+from msgspec import to_builtins
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import PowercutError
@@ -23,6 +24,7 @@ from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.sectors import Extent
 from vdisklab.storage.write_log import LogEntry
 from vdisklab.validation import first_problem
+from vdisklab.value import Value, replace
 
 FILLED = 1
 """The version of every sector of an image that was filled when it was created."""
@@ -63,8 +65,7 @@ class Write:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
+class Images(Value):
     """The image that a guest's configuration names, and those below it, nearest first."""
 
     image: str
@@ -73,8 +74,7 @@ class Images:
     """The image's format if it is another than that of those below."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSwitch:
+class ImageSwitch(Value):
     """A change of the guest's configuration in the middle of a run, at a log position.
 
     `size` is the disk's new size; None if it stays the same.
@@ -166,7 +166,7 @@ _TRACE = TypeAdapter(Trace)
 
 def trace_to_json(trace: Trace) -> str:
     """The trace as the JSON document that `trace_from_json` reads."""
-    return json.dumps(asdict(trace), indent=1)
+    return json.dumps(to_builtins(trace), indent=1)
 
 
 def trace_from_json(text: str | bytes) -> Trace:
@@ -270,8 +270,7 @@ class Tail(Protocol):
         """The position now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Value):
     """The client's load. `depth` requests are in flight; `seed` decides sizes and places.
 
     `synced` is False only in a control: a database that does not sync what it commits.
@@ -304,16 +303,14 @@ def write_extents(load: Load, sectors: int) -> Iterator[Extent]:
         yield Extent(min(first, sectors - size), size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flush:
+class _Flush(Value):
     """A flush in flight: the indices of the writes that it covers, and the position before it."""
 
     covered: tuple[int, ...]
     submitted: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRun:
+class ClientRun(Value):
     """All writes of a run.
 
     `flushes` has the positions before each flush was sent and after its answer; `finished` is the

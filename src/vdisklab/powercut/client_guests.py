@@ -50,6 +50,7 @@ from vdisklab.powercut.resets import ResettableDisk
 from vdisklab.powercut.sectors import make_records
 from vdisklab.results.model import GUEST_ARCHITECTURE, Check, RanUnder
 from vdisklab.storage.site import Site
+from vdisklab.value import Value
 
 _SETTING_SECONDS = 30.0
 
@@ -129,8 +130,7 @@ def apply_setting(
     return properties
 
 
-@dataclass(frozen=True, slots=True)
-class Guests:
+class Guests(Value):
     """Guests that boot when they are needed; `accelerator` runs them.
 
     Daemons that serve disks to them write their errors into `directory`.

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.errors import PowercutError, VdisklabError
@@ -28,6 +27,7 @@ from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.progress import Progress, Step
 from vdisklab.results.power_cut import ControlResult
 from vdisklab.storage.disk_server import HONEST, Lies
+from vdisklab.value import Value, replace
 
 _DROPPED_OF = 50
 _SECTORS_PER_WRITE = 8
@@ -42,8 +42,7 @@ class ControlError(PowercutError):
     """A control failed: verdicts on this machine cannot be trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Value):
     """A run with a known result."""
 
     name: str

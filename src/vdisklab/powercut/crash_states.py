@@ -15,10 +15,11 @@ The values of `StateOutcome` are stored with verdicts.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from vdisklab.powercut.client import FILLED, Trace
 from vdisklab.powercut.sectors import NoVersion, Numbers
 from vdisklab.storage.write_log import Flag, LogEntry
 from vdisklab.units import SECTOR, in_percent
+from vdisklab.value import Value, field
 
 TEAR_BYTES = 4096
 """The unit that a disk writes atomically, in bytes."""
@@ -52,8 +54,7 @@ _NO_VERSION = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Value):
     """The log between two flushes, or part of it; `changes` are log indices.
 
     Entries before `base` are durable, and the cut is just before entry `end`. `durable` are the
@@ -77,8 +78,7 @@ class Epoch:
         return self.all & ~self.durable
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CrashState:
+class CrashState(Value, order=True):
     """One state: an epoch, the bits of the changes that reached the disk, and of those torn.
 
     Of a torn change only some units of `unit` bytes are present; `seed` decides which. A `prefix`
@@ -162,8 +162,7 @@ def epochs_between(
     return tuple(epochs)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Value):
     """Which states to judge: all subsets of small epochs, and a sample of the others.
 
     Small epochs have up to `exhaustive_up_to` changes that may be lost; if no more than `states`
@@ -177,8 +176,7 @@ class Sampling:
     seed: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Value):
     """The cuts to judge, in order. `exhaustive` is True if they include every subset of every
     epoch.
 
@@ -334,8 +332,7 @@ class FutureVersionError(PowercutError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DueVersions:
+class DueVersions(Value):
     """For each written sector: the oldest and the newest version that it may hold."""
 
     oldest: Numbers
@@ -347,9 +344,9 @@ class Expectation:
     """The versions due in each written sector, by log position."""
 
     trace: Trace
-    sectors: Numbers = field(init=False)
-    _worked_out: dict[int, DueVersions] = field(init=False, default_factory=dict)
-    _slices: list[slice] = field(init=False)
+    sectors: Numbers = dataclasses.field(init=False)
+    _worked_out: dict[int, DueVersions] = dataclasses.field(init=False, default_factory=dict)
+    _slices: list[slice] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         ranges = [np.arange(w.first, w.first + w.count) for w in self.trace.writes]
@@ -402,8 +399,7 @@ def judge_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> Reco
     return KEPT
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedState:
+class JudgedState(Value):
     """One judged state. `leaked` counts leaked qcow2 clusters, which are not a loss.
 
     `repaired` is True if fsck ran; `written_after` if QEMU wrote to the image after the recovery.

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,7 @@ from vdisklab.storage.qcow2_header import BadImageError
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import SECTOR
+from vdisklab.value import replace
 
 _LATER_WRITES = 48
 _LATER_SECTORS = 8

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +22,7 @@ from vdisklab.powercut.synced_rows import kept_rows, synced_rows
 from vdisklab.powercut.synced_sectors import DISK_BYTES, kept_sectors, synced_sectors
 from vdisklab.powercut.synced_transactions import kept_transactions, synced_transactions
 from vdisklab.units import MIB
+from vdisklab.value import Value
 
 _SIZES: Mapping[GuestFsKind, int] = {
     GuestFsKind.EXT4: 64 * MIB, GuestFsKind.XFS: 320 * MIB, GuestFsKind.BTRFS: 192 * MIB,
@@ -47,8 +47,7 @@ class SyncingProgram(Protocol):
         """What became of it; None if that is not told in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailingClient:
+class FailingClient(Value):
     """A client of storage that fails."""
 
     begin: Callable[[Machine, str, str], AbstractContextManager[SyncingProgram]]

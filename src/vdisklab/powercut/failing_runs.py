@@ -8,12 +8,13 @@ the host, and compared with all that the guest's program was told.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError, WorkloadError
@@ -38,6 +39,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import MIB
+from vdisklab.value import Value, field
 
 _MKFS: Mapping[GuestFsKind, tuple[str, ...]] = {
     GuestFsKind.EXT4: (
@@ -79,8 +81,7 @@ PluggedGuest = Callable[[Disk], AbstractContextManager[tuple[Machine, str, Mappi
 """Gives a guest the disk: its machine, the disk's name there, and what was read back."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailingRun:
+class FailingRun(Value):
     """What one run showed. Seconds count from the first request that the storage failed."""
 
     outcome: RunOutcome
@@ -109,8 +110,7 @@ class FailingRun:
     observed: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FailingImage:
+class FailingImage(Value):
     """The image that every run of a path begins with: a new file system of the guest's, or a new
     disk for a client that needs none."""
 
@@ -173,8 +173,7 @@ Keeper = Callable[[Path, FailingImage, FailingRun], None]
 """(the guest's image, what it was made from, what was found) -> keeps it for `--replay`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Value):
     """What the host finds on a guest's disk."""
 
     lost: tuple[str, ...] = ()
@@ -197,8 +196,8 @@ class _RunUnderWay:
     image: FailingImage
     file: FailingFile
     name: str
-    answers: list[FileAnswer] = field(default_factory=list)
-    events: list[tuple[str, float]] = field(default_factory=list)
+    answers: list[FileAnswer] = dataclasses.field(default_factory=list)
+    events: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     resumed: bool = False
     mounts: str = ""
     log: str = ""

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from vdisklab.results.power_cut import (
 )
 from vdisklab.storage.failing_disk import Behaviour
 from vdisklab.storage.site import Site
+from vdisklab.value import Value, replace
 
 RUNS = 5
 """Runs of each question, unless the user wants another number."""
@@ -49,8 +50,7 @@ _THIN = "raw:preallocation=off/none/virtio"
 _ERRORS = StorageFailure(Behaviour.ERROR, seconds=1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StorageControl:
+class StorageControl(Value):
     """A failure with a known result; `problem` says what a run lacks that should have been so.
 
     `policy` is QEMU's, as options of the bus.
@@ -128,8 +128,7 @@ DATA_CONTROL = StorageControl(
 """What becomes of an ext4 that is told of errors depends on which of its blocks are hit."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlledGuest:
+class ControlledGuest(Value):
     """What writes in a guest, and on what: a client, and a file system of the guest's."""
 
     client: ClientKind = ClientKind.FILES

@@ -17,7 +17,6 @@ import errno
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
@@ -37,6 +36,7 @@ from vdisklab.powercut.guest_clients import (
     guest_script,
 )
 from vdisklab.units import whole_number
+from vdisklab.value import Value
 
 FILESYSTEM = "ext4"
 
@@ -63,8 +63,7 @@ class Synced(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True)
-class FileSequence:
+class FileSequence(Value):
     """Its steps, and what is synced after them."""
 
     steps: tuple[FileStep, ...]
@@ -87,8 +86,7 @@ def sequence_of(version: int) -> FileSequence:
     return SEQUENCES[(version - FIRST_VERSION) % len(SEQUENCES)]
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Value):
     """For each name the contents that it may have after the sequence; None stands for no such file,
     ANYTHING for a file with any content."""
 

@@ -44,6 +44,7 @@ from vdisklab.powercut.recovery import unmount_state
 from vdisklab.powercut.sectors import Bytes, Extent, make_records
 from vdisklab.storage.site import Site
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 PERL = "/usr/bin/perl"
 """The host's perl in the micro guest; the programs use no Perl modules."""
@@ -419,8 +420,7 @@ def database_on(
     agent.run(("/usr/bin/umount", MOUNTPOINT), timeout=_PREPARE_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class DueTransactions:
+class DueTransactions(Value):
     """The last transaction that must be present, and the last one that can be."""
 
     oldest: int
@@ -488,8 +488,7 @@ def _judge_sqlite(mountpoint: Path, first: int, due: DueTransactions) -> tuple[S
     return judge_database(mountpoint / DATABASE, first, due)
 
 
-@dataclass(frozen=True, slots=True)
-class GuestFileSystem:
+class GuestFileSystem(Value):
     """A file with the content of a guest's disk, and its mount point on the host."""
 
     file: Path

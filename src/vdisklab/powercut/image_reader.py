@@ -13,7 +13,6 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +33,7 @@ from vdisklab.storage.qcow2_header import (
     parse_header,
 )
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 PARSED_FORMATS = ("raw", "qcow2")
 """Formats that are read without QEMU."""
@@ -54,8 +54,7 @@ _UNMAPPED, _ZEROES = -1, -2
 Words = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSectors:
+class ImageSectors(Value):
     """The requested sectors; for qcow2 also the result of its check.
 
     `size` is the disk's in bytes; None if QEMU read it.
@@ -142,8 +141,7 @@ def _fill(part: Bytes, descriptor: int, offset: int) -> None:
     part[os.preadv(descriptor, [part.data], offset) :] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Qcow2Metadata:
+class Qcow2Metadata(Value):
     """A parsed image: `mapping` holds the file offset of each guest cluster or subcluster."""
 
     header: Qcow2Header
@@ -221,8 +219,7 @@ def _read(descriptor: int, length: int, offset: int) -> bytes:
         raise BadImageError(f"it refers to offset {offset}, which no file has") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterTables:
+class _ClusterTables(Value):
     """An L1 table and its L2 tables: the active ones, or those of a snapshot.
 
     `l1` are the entries that point at a table. `entries` has a row for each guest cluster; the

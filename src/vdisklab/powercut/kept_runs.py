@@ -11,8 +11,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from msgspec import to_builtins
 
 from vdisklab.errors import PowercutError
 from vdisklab.host import syscalls
@@ -23,6 +24,7 @@ from vdisklab.path.segments import GuestFsKind, ImageFormat
 from vdisklab.powercut.recovery import unmount_state
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.site import Site, open_site
+from vdisklab.value import Value, replace
 
 KEPT = frozenset({RunOutcome.LOST, RunOutcome.DATABASE, RunOutcome.REPAIR})
 """The outcomes that are worth a look."""
@@ -31,8 +33,7 @@ _CASE = re.compile(r"([0-9a-f]{8})/run(\d+)")
 _DISK, _FACTS = "disk.raw", "run.json"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRun:
+class KeptRun(Value):
     """What is known of a run that is kept."""
 
     path: str
@@ -63,7 +64,7 @@ def keep_run(
     try:
         directory.mkdir(parents=True)
         site.run("qemu-img", "convert", "-f", form, "-O", "raw", image, directory / _DISK)
-        (directory / _FACTS).write_text(json.dumps(asdict(facts)))
+        (directory / _FACTS).write_text(json.dumps(to_builtins(facts)))
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         return f"it cannot be kept for --replay: {error.strerror}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon
@@ -14,6 +12,7 @@ from vdisklab.operations.spelling import parse_spelled
 from vdisklab.powercut.client import ClientDisk
 from vdisklab.powercut.nbd import NbdDisk
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 
 def parse_judged(text: str) -> DiskOperation:
@@ -30,8 +29,7 @@ def parse_judged(text: str) -> DiskOperation:
     return operation
 
 
-@dataclass(frozen=True, slots=True)
-class OperationInMidRun:
+class OperationInMidRun(Value):
     """An operation on the disk of a client; see `client.MidRun`."""
 
     daemon: StorageDaemon

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from vdisklab.powercut.client import ReadableDisk
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, make_sectors, read_sorted
 from vdisklab.storage.qcow2_header import BadImageError
 from vdisklab.units import SECTOR
+from vdisklab.value import replace
 
 _GREETING = struct.Struct(">8s8sH")
 _OPTION = struct.Struct(">8sII")

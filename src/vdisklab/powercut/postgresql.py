@@ -40,6 +40,7 @@ from vdisklab.powercut.guest_clients import (
     payload,
 )
 from vdisklab.units import MIB
+from vdisklab.value import Value
 from vdisklab.workload.program import PreparedFiles, database_script
 
 CLUSTER = PreparedFiles(
@@ -258,8 +259,7 @@ def postgresql_in_guest(
     agent.run(("/usr/bin/umount", MOUNTPOINT), timeout=_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterJudge:
+class ClusterJudge(Value):
     """Recovers a cluster with the host's PostgreSQL, and judges what is in it."""
 
     host: Host

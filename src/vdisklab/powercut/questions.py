@@ -12,10 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -44,6 +45,7 @@ from vdisklab.results.power_cut import (
     PowerCut,
 )
 from vdisklab.storage import write_log
+from vdisklab.value import Value, field, replace
 
 _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""
@@ -51,8 +53,7 @@ _MOST_RECORDINGS = 3
 _FATAL = (DirtyHostError, crash_states.FutureVersionError, controls.ControlError)
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionSettings:
+class QuestionSettings(Value):
     """How each path is judged."""
 
     size: int = IMAGE_BYTES
@@ -86,7 +87,7 @@ class QuestionSettings:
             "seed": self.seed,
             "direct_io": self.direct_io,
             "afterlives": self.post_recovery_states,
-            "wanted": asdict(self.sampling),
+            "wanted": to_builtins(self.sampling),
             "logged_by": "fuse",  # as earlier verdicts were stored
             "driver": self.driver.value,
             **({} if self.during is None else {DURING: str(self.during)}),
@@ -95,8 +96,7 @@ class QuestionSettings:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Value):
     """The question whether a path keeps what this client takes for durable, under a model."""
 
     path: disk_path.DiskPath
@@ -184,8 +184,7 @@ def judge_questions(
         number += len(same_run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Value):
     """The examination of a run, its flushes, and how often it was recorded.
 
     `not_kept` is the reason why the recording of a loss could not be stored. `held` counts earlier

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
@@ -29,6 +28,7 @@ from vdisklab.storage.stack import HOST_LAYERS
 from vdisklab.storage.targets import Directory, Target, shared_directory
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB, SECTOR
+from vdisklab.value import Value, replace
 
 IMAGE_BYTES = 8 * MIB
 LOG_NAME, TRACE_NAME, KEY_NAME = "writes.log", "trace.json", "image.key"
@@ -41,8 +41,7 @@ Access = Callable[[Disk], AbstractContextManager[client.ClientDisk]]
 """Opens the disk for a client: over NBD, in a guest, from a boot sector."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Value):
     """A recorded run: a directory on this machine with the log and the trace."""
 
     directory: Path
@@ -103,8 +102,7 @@ def open_recording(directory: Path) -> Recording:
     return Recording(directory, client.trace_from_json(content))
 
 
-@dataclass(frozen=True, slots=True)
-class RunSpec:
+class RunSpec(Value):
     """The run to record: the path, the client's load, and how the disk is logged.
 
     `host_survives`: the image itself is logged, instead of the disk below the host's file system.
@@ -209,8 +207,7 @@ def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedStack:
+class _RecordedStack(Value):
     """The stack while a client writes; `pool` is the name of a ZFS pool.
 
     `image_name` is relative to the root of the file system, as it will be after a recovery.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import PlanError
@@ -29,6 +29,7 @@ from vdisklab.powercut.failing_clients import FAILING_CLIENTS
 from vdisklab.powercut.failing_verdicts import RUNS
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.storage_failures import STORAGE_FAILURES
+from vdisklab.value import Value, replace
 
 DEFAULT_STATES = 1000
 EXHAUSTIVE_CHANGES = 16
@@ -178,8 +179,7 @@ class PowercutRequest(OptionRows):
         return [option for option, is_given in given.items() if is_given]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedQuestions:
+class PlannedQuestions(Value):
     """The questions to judge, and the paths that cannot be judged."""
 
     questions: tuple[Question, ...]

@@ -20,10 +20,10 @@ from vdisklab.powercut.crash_states import DueVersions, JudgedState, judge_secto
 from vdisklab.powercut.image_reader import read_image
 from vdisklab.powercut.nbd import nbd_disk, read_through
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, read_versions
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ResettableDisk:
+class ResettableDisk(Value):
     """A client's disk; `reset` resets its guest, and returns when the disk can be used again."""
 
     disk: ReadableDisk

@@ -8,13 +8,13 @@ Buffers are made and checked as a whole with numpy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -99,8 +99,7 @@ def _record_versions(records: npt.NDArray[np.uint64], numbers: Numbers) -> Numbe
     return np.where(valid, versions.astype(np.int64), invalid)
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Value):
     """Consecutive sectors."""
 
     first: int

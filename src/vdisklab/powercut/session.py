@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from vdisklab.storage import write_log
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, format_bytes
+from vdisklab.value import Value, replace
 
 _MEMORY_BYTES, _LEAST_MEMORY = 8 * GIB, 1 * GIB
 _REPLAY_MEMORY = 2 * GIB
@@ -45,8 +46,7 @@ _MOST_REPEATS = 3
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Value):
     """A recording, and the verdict on its states."""
 
     recording: Recording

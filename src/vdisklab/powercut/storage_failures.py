@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from vdisklab.path.durability import FailureModel
 from vdisklab.storage.failing_disk import EVERY_REQUEST, Behaviour, StorageRequest
+from vdisklab.value import Value, replace
 
 
 class FailingPart(Enum):
@@ -20,8 +20,7 @@ class FailingPart(Enum):
     """The blocks of the guest's new ext4 that nothing uses yet: those of files to come."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageFailure:
+class StorageFailure(Value):
     """How the storage answers, and for how many seconds.
 
     `most`: only so many requests fail, and then the storage is good before its time is over; one

@@ -25,6 +25,7 @@ from vdisklab.powercut.guest_clients import (
     guest_program,
     guest_script,
 )
+from vdisklab.value import Value
 
 FILE_BYTES = 8192
 
@@ -35,8 +36,7 @@ _NO_CALL = "-"
 _NOT_TRIED = -1
 
 
-@dataclass(frozen=True, slots=True)
-class FileAnswer:
+class FileAnswer(Value):
     """What became of one file: `call` failed with `status` (an errno), or nothing did.
 
     `again` is the errno of a second fsync after one that failed; None if there was none.
@@ -86,8 +86,7 @@ class FileAnswer:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Value):
     """Those of the acknowledged versions that are lost, and why a database refuses its file."""
 
     lost: tuple[str, ...]

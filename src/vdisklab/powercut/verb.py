@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -23,6 +22,7 @@ from vdisklab.plan.guest import GuestPlan
 from vdisklab.powercut.action import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.units import MIB
+from vdisklab.value import replace
 from vdisklab.views import powercut as view
 
 PANEL = VerbPanel.MEASURE

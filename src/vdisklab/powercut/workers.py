@@ -26,6 +26,7 @@ from vdisklab.powercut.examiner import Examiner, open_examiner
 from vdisklab.powercut.recordings import Recording, open_recording
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import UNDO
+from vdisklab.value import Value
 
 STATE_SECONDS = 300.0
 """Deadline for a sign of life while a state is judged, without the time that the judge waits for a
@@ -63,43 +64,37 @@ class HangError(errors.DirtyHostError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingJob:
+class JudgingJob(Value):
     """A cut to judge; `write_after`: QEMU writes to the image after the recovery."""
 
     cut: CrashState
     write_after: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(Value):
     """A worker's message: it has started (`run_id` names its ledger), or is ready for jobs."""
 
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
+class _Closed(Value):
     """A worker's message: it has closed its recording."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
+class _Failed(Value):
     """A worker's message: the exception that ends it."""
 
     error: errors.VdisklabError
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(Value):
     """A worker's message: the result of a job, with its index."""
 
     index: int
     judged: JudgedState
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
+class _Again(Value):
     """A worker's message: a state timed out and is judged again, with longer deadlines."""
 
 

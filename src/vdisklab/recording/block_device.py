@@ -11,7 +11,6 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from vdisklab.loads.traces.blkparse import FORM
 from vdisklab.loads.traces.trace_file import TraceWish, read_trace_file
 from vdisklab.recording.recorder import Wait
 from vdisklab.units import SECTOR, whole_number
+from vdisklab.value import Value, replace
 
 BLKTRACE = "blktrace of device"
 """The kind of thing that the ledger notes."""
@@ -51,8 +51,7 @@ _BUSY = re.compile("resource busy", re.IGNORECASE)
 """BLKTRACESETUP of a disk that is traced already (kernel/trace/blktrace.c)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedDevice:
+class TracedDevice(Value):
     """A whole disk: its file, its number as blkparse writes it, its size and logical block."""
 
     file: Path

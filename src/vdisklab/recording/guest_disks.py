@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.errors import GuestError, PlanError, RefusedError
 from vdisklab.loads.qemu_trace.trace_log import TracedBus, bus_of
 from vdisklab.recording.guests import GuestMonitor
 from vdisklab.units import SECTOR, named
+from vdisklab.value import Value, replace
 
 _BACKEND = "/virtio-backend"
 _WITHOUT_ID = "/peripheral-anon/"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordableDisk:
+class RecordableDisk(Value):
     """A hard disk of a guest. `device` is its place in QEMU's tree, `kind` its type there."""
 
     device: str
@@ -37,8 +36,7 @@ class RecordableDisk:
         return replace(self, names=tuple(dict.fromkeys((name, *self.names))))
 
 
-@dataclass(frozen=True, slots=True)
-class DiskCounts:
+class DiskCounts(Value):
     """What QEMU has counted of a disk since the guest's start, and a few seconds more or less."""
 
     reads: int

@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import asdict
 
 from vdisklab.errors import (
     CommandError,
@@ -34,6 +35,7 @@ from vdisklab.inspection.existing_guests import (
 )
 from vdisklab.platforms.qemu import monitor_of
 from vdisklab.units import named
+from vdisklab.value import Value
 
 LIBVIRT_URI = "qemu:///system"
 
@@ -52,8 +54,7 @@ class GuestMonitor(Protocol):
         """The `return` of a command. Raises RefusedError and GuestError."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningGuest:
+class RunningGuest(Value):
     """A guest that runs: its name, the way to its monitor, and the user and process of its QEMU.
 
     `domain` is libvirt's name for it, at `uri`; else `socket` is the monitor's. `pid` and `started`

@@ -37,6 +37,7 @@ from vdisklab.recording.guest_disks import (
 from vdisklab.recording.guests import GuestMonitor, RunningGuest, open_monitor
 from vdisklab.recording.tracing import TracingLog, available_events, log_file, tracing
 from vdisklab.units import format_bytes, format_duration, named
+from vdisklab.value import Value
 
 TAINTED = (
     "libvirt marks the domain as tainted (custom-monitor) until its next start: a note in its log, "
@@ -57,8 +58,7 @@ _SAME_BYTES, _SAME_SHARE = 1 << 20, 0.05
 """Two counts of one disk's bytes differ by the requests in flight at both ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotTraced:
+class NotTraced(Value):
     """Why a guest's requests cannot be recorded one by one, as a clause."""
 
     disk: RecordableDisk
@@ -76,8 +76,7 @@ class _LogGrowth:
         return GrowthClock(np.array(self.size, np.int64), np.array(self.at_us, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Value):
     """How long to record, in seconds, and how long the log may become, in bytes.
 
     `ended_early` tells the user's wish to end; it is asked a few times a second.

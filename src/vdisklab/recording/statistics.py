@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ from vdisklab.recording.guest_disks import DiskCounts, RecordableDisk, counts_of
 from vdisklab.recording.guests import GuestMonitor, RunningGuest, open_monitor
 from vdisklab.recording.recorder import Wait
 from vdisklab.recording.tracing import HISTOGRAM, TRACE, stop_tracing
+from vdisklab.value import Value
 
 BOUNDARIES_NS = tuple(1 << bit for bit in range(14, 35))
 """16 µs to 17 s, each twice the one before."""
@@ -25,16 +25,14 @@ _EACH_SECONDS = 1.0
 _KINDS = {"read": "rd", "write": "wr", "flush": "flush"}
 
 
-@dataclass(frozen=True, slots=True)
-class CountedSecond:
+class CountedSecond(Value):
     """What was counted in about a second, which ended so many seconds after the start."""
 
     at_seconds: float
     counts: DiskCounts
 
 
-@dataclass(frozen=True, slots=True)
-class CountedLatency:
+class CountedLatency(Value):
     """How many requests of a kind took less than each boundary, in ns; the last had no boundary."""
 
     kind: str
@@ -53,8 +51,7 @@ class CountedLatency:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DiskStatistics:
+class DiskStatistics(Value):
     """What QEMU counted; `latencies` is empty if this QEMU keeps no histograms (before 4.0)."""
 
     seconds: tuple[CountedSecond, ...]

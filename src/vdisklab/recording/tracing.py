@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError
@@ -22,6 +21,7 @@ from vdisklab.host.safe_places import make_directory, make_state_directory, open
 from vdisklab.host.state_directory import state_directory
 from vdisklab.host.waiting import interrupts_held
 from vdisklab.recording.guests import GuestMonitor, RunningGuest, of_detail, open_monitor
+from vdisklab.value import Value
 
 TRACE = "trace of guest"
 """The kind of thing that the ledger notes."""
@@ -36,8 +36,7 @@ HISTOGRAM = "histogram"
 """The detail of a ledger's note that names a device whose latencies QEMU keeps histograms of."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracingLog:
+class TracingLog(Value):
     """The log that QEMU writes: its file, and a descriptor of it that is ours."""
 
     file: Path

@@ -8,7 +8,6 @@ anything, and joins and filters would leave out such a row without a word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,10 +15,10 @@ import sqlalchemy as sa
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results import model, schema
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Value):
     """A rule for a column's values in words (`a number from 0`), and as an SQL condition."""
 
     table: str

@@ -19,7 +19,6 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +50,7 @@ from vdisklab.results import migrations
 from vdisklab.results.connection_with_rights import connections_with
 from vdisklab.results.damage import UnsoundError
 from vdisklab.results.rows import UnusableError
+from vdisklab.value import Value, replace
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "give --db a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
@@ -146,8 +146,7 @@ def default_url(state_directory: Path) -> str:
     return f"sqlite:///{state_directory / 'vdisklab.sqlite'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Value):
     """The address of a supported database; `file` is None for PostgreSQL."""
 
     url: sa.URL
@@ -240,8 +239,7 @@ if TYPE_CHECKING:
     import psycopg  # an optional dependency
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(Value):
     """Short transactions on one database; every failure in them is a DatabaseError.
 
     `_opened` has device and inode of SQLite's file as it was opened. Root uses it with `_rights`.

@@ -19,7 +19,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
@@ -36,6 +35,7 @@ from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import metric_row, plan_error
 from vdisklab.results.store import Store
 from vdisklab.validation import first_problem
+from vdisklab.value import Value, replace
 
 FORMAT = "vdisklab/2"
 
@@ -77,24 +77,21 @@ _RUNS = TypeAdapter(list[Run])
 _POWER_CUTS = TypeAdapter(list[PowerCut])
 
 
-@dataclass(frozen=True, slots=True)
-class WholeCampaign:
+class WholeCampaign(Value):
     """A campaign with all its runs, in the order in which they were stored."""
 
     campaign: Campaign
     runs: tuple[Run, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Value):
     """The checked content of an exported file."""
 
     campaigns: tuple[WholeCampaign, ...]
     power_cuts: tuple[PowerCut, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedCampaign:
+class ImportedCampaign(Value):
     """Numbers of runs of an imported campaign: new ones, and those already in the database."""
 
     id: str
@@ -104,8 +101,7 @@ class ImportedCampaign:
     cells: Annotated[tuple[str, ...], "the names of a program's results; empty for a campaign"] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredExport:
+class StoredExport(Value):
     """The result of an import."""
 
     campaigns: tuple[ImportedCampaign, ...]
@@ -158,8 +154,8 @@ def without_raw(run: Run) -> Run:
     return replace(run, measurements=tuple(replace(m, raw="") for m in run.measurements))
 
 
-def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+def _fields(value: Value) -> dict[str, Any]:
+    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
 
 
 def _run_fields(run: Run) -> dict[str, Any]:
@@ -182,7 +178,7 @@ def _as_stored(runs: object) -> object:
 
 def _plain(value: object) -> object:
     """The value in JSON's types. Pydantic's own conversion refuses names that are not UTF-8."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Value):
         return _fields(value)
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}

@@ -9,15 +9,14 @@ It is the unit of replication. Its Measurements are the programs that ran in tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
+from vdisklab.value import HIDDEN, Value, field
 
 HALF_BIN = 1 / 128
 """fio reports percentiles as middles of bins, which are as wide as 1/64 to 1/128 of their values
@@ -74,8 +73,7 @@ class Direction(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Value):
     """A quantity: its name, its SI unit (or `1` for a ratio), and which way is better.
 
     A metric with a `step` is zero in many good runs (no stall, no flush). The step is the smallest
@@ -195,8 +193,7 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Value):
     """One number that a program reported. A quantity that was not measured has no Sample."""
 
     metric: str
@@ -204,8 +201,7 @@ class Sample:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Value):
     """A metric over time: its mean in each interval of `interval` seconds from the start."""
 
     metric: str
@@ -214,8 +210,7 @@ class Series:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IoCounters:
+class IoCounters(Value):
     """Bytes and operations that one observer counted during a measurement.
 
     `*_seconds` are the sums of the times that its operations took, from a request to its answer;
@@ -283,8 +278,7 @@ def _sum(seconds: Sequence[float | None]) -> float | None:
     return sum(measured) if len(measured) == len(seconds) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Value):
     """What each observer counted while the program ran; None if it could not count.
 
     After a program that wrote, the host brings the image's dirty pages to the device.
@@ -314,8 +308,7 @@ class Evidence:
     """What the device wrote meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Value):
     """One of several guests that ran the same program at once, and its numbers in the seconds in
     which all guests ran.
     """
@@ -339,8 +332,7 @@ class Member:
     evidence: Evidence = Evidence()
 
 
-@dataclass(frozen=True, slots=True)
-class HostLoad:
+class HostLoad(Value):
     """How busy the host was in some seconds; shares of 0 to 1, None where it has no counter.
 
     `cpu` is the share of all CPUs' time that was used or stolen, `steal` the share that the
@@ -357,8 +349,7 @@ class HostLoad:
     thread_cpu: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GuestGroup:
+class GuestGroup(Value):
     """Guests that ran at once: `seconds` is how long all of them ran and were counted."""
 
     seconds: float
@@ -366,8 +357,7 @@ class GuestGroup:
     load: HostLoad = HostLoad()
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Value):
     """One program's run: its command, its output, and the parsed numbers."""
 
     name: str
@@ -388,8 +378,7 @@ class Measurement:
     """The guests, if several ran at once; then samples and evidence are of all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Value):
     """A state that the numbers rely on: the requested value and the value read back.
 
     `requested` is None for a state that is only recorded, because the path does not decide it.
@@ -409,8 +398,7 @@ MISSED, NOT_MET = "missed", "not met"
 """How the observed value of a gate begins that is missed, or not met and only said."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateCount:
+class GateCount(Value):
     """In how many of a cell's `runs` a gate of a measurement was not met, and a value seen.
 
     `only_said` is True for a gate that does not decide whether the cell is ranked.
@@ -436,8 +424,7 @@ class FailureKind(StrEnum):
     INTERNAL = "internal"  # a bug in vdisklab
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Value):
     """Why a run failed: a sentence, the way out, then the last lines of the guest's console."""
 
     kind: FailureKind
@@ -449,8 +436,7 @@ class Failure:
         return self.message.partition("\n")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(Value):
     """The facts of a machine that influence numbers. Unknown facts are absent from `more`.
 
     For imported results nothing else is known: texts are empty, numbers None.
@@ -491,8 +477,7 @@ class Origin(StrEnum):
     IMPORTED = "imported"
 
 
-@dataclass(frozen=True, slots=True)
-class RanUnder:
+class RanUnder(Value):
     """What ran a guest: `kvm` or `tcg`. Runs of different ones are never ranked together.
 
     `emulated`: under KVM in a host that is emulated itself, which proves that code works. TCG is
@@ -523,13 +508,12 @@ GUEST_ARCHITECTURE = "guest.architecture"
 """The check of a run whose guest has another architecture than the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
+class Campaign(Value):
     """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
 
     id: str
-    fingerprint: str = field(metadata=HIDDEN)
-    plan: Mapping[str, Any] = field(metadata=HIDDEN)
+    fingerprint: Annotated[str, HIDDEN]
+    plan: Annotated[Mapping[str, Any], HIDDEN]
     host: HostFacts
     started: datetime
     label: str = ""
@@ -545,8 +529,7 @@ class Campaign:
         return tuple(map(MeasuredCell.parse, self.plan.get("cells", ())))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutline:
+class RunOutline(Value, kw_only=True):
     """One cell in one round, measured or failed, without its numbers: cheap to load."""
 
     id: str
@@ -588,8 +571,7 @@ class RunOutline:
         return MeasuredCell(self.path, self.page_cache)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(RunOutline):
+class Run(RunOutline, kw_only=True):
     """A run with its numbers; `commands` are those that were run, as one would type them."""
 
     checks: tuple[Check, ...] = ()
@@ -602,8 +584,7 @@ class Run(RunOutline):
         return next((c.observed for c in self.checks if c.name == GUEST_ARCHITECTURE), None)
 
 
-@dataclass(frozen=True, slots=True)
-class CellSums:
+class CellSums(Value):
     """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
 
     They are QEMU's, or the program's own without a guest; `device_*` are the host device's.
@@ -635,8 +616,7 @@ class CellSums:
     """The length of these measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSums:
+class RunSums(Value):
     """The host's CPU seconds and the operations of one run; `cell` is the fingerprint."""
 
     campaign: str
@@ -646,8 +626,7 @@ class RunSums:
     operations: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimedMeasurement:
+class TimedMeasurement(Value):
     """The times of a measurement in seconds: how long it took, how much of that its program
     counted, and how much CPU time was stolen meanwhile. `cell` is the fingerprint.
     """
@@ -659,8 +638,7 @@ class TimedMeasurement:
     steal_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(Value):
     """The newest measured run of a cell (a fingerprint), with its commands and checked states."""
 
     cell: str
@@ -674,8 +652,7 @@ class Example:
     measurements: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunSeries:
+class RunSeries(Value):
     """The bandwidth over time of one measurement of one run; `cell` is the fingerprint."""
 
     campaign: str

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import to_builtins
+
 from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
+from vdisklab.value import Value, field
 
 MODEL = "model"
 """Key in `PowerCut.settings`: the failure model; without it the model is `power`."""
@@ -36,8 +38,7 @@ def outcome_words(outcome: str) -> str:
     return _SHOWN.get(outcome, outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class ControlResult:
+class ControlResult(Value):
     """The result of a control: a run that is known to lose acknowledged writes, or to keep them."""
 
     name: str
@@ -52,8 +53,7 @@ class ControlResult:
         return (self.losses > 0) == self.must_lose and self.states > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Counterexample:
+class Counterexample(Value):
     """The first state with a loss. `case` rebuilds it: `vdisklab powercut --replay`."""
 
     case: str
@@ -61,8 +61,7 @@ class Counterexample:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageFacts:
+class StorageFacts(Value, kw_only=True):
     """What several runs with failing storage showed, in sums over all runs; seconds are medians,
     from the first request that failed."""
 
@@ -84,7 +83,7 @@ class StorageFacts:
 
     def as_stored(self) -> dict[str, str]:
         """The facts as properties of a verdict."""
-        return {STORAGE_FACTS: json.dumps(asdict(self))}
+        return {STORAGE_FACTS: json.dumps(to_builtins(self))}
 
     @classmethod
     def of(cls, cut: PowerCut) -> StorageFacts | None:
@@ -98,8 +97,7 @@ class StorageFacts:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class PowerCut:
+class PowerCut(Value):
     """The verdict on one recorded run, or the reason why there is none (`failure`)."""
 
     id: str
@@ -164,8 +162,7 @@ def failure_words(model: str, settings: Mapping[str, Any]) -> str:
     return f"{model} ({', '.join(parts)})" if parts else model
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedState:
+class ReplayedState(Value):
     """A rebuilt state; `mountpoint` is None when it does not recover, or has no file system."""
 
     path: str

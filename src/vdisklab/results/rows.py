@@ -7,10 +7,11 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from vdisklab.errors import UnstorableError
 from vdisklab.path.segments import PageCache
@@ -47,8 +48,8 @@ class UnusableError(ValueError):
 
 
 def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
-    """The names of a dataclass's fields that are columns, too; `apart` are those that are not."""
-    return tuple(field.name for field in fields(kind) if field.name not in apart)
+    """The names of a value's fields that are columns, too; `apart` are those that are not."""
+    return tuple(name for name in kind.__struct_fields__ if name not in apart)
 
 
 _HOST, _CHECK, _COUNTED, _LOAD = map(
@@ -301,7 +302,7 @@ def member_rows(group: model.GuestGroup | None, measurement_key: int) -> list[di
 
 
 def _evidence_json(evidence: model.Evidence) -> dict[str, Any]:
-    return {name: value for name, value in asdict(evidence).items() if value is not None}
+    return {name: value for name, value in to_builtins(evidence).items() if value is not None}
 
 
 def group_value(row: Row, members: Iterable[Row]) -> model.GuestGroup:

@@ -17,7 +17,6 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -30,6 +29,7 @@ from vdisklab.storage.image import ImageFile, extents, read_properties
 from vdisklab.storage.image_commands import opened, snapshot_command
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Target
+from vdisklab.value import replace
 
 PIECE = 64 << 10
 """Bytes of one write in a pass."""

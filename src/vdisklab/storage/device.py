@@ -62,7 +62,7 @@ def side_by_side(slices: Sequence[Device]) -> Device:
         for name, value in first.properties.items()
     }
     cached = tuple(file for member in slices for file in member.cached_below)
-    return Device(first.path, properties, cached, tuple(member.path for member in slices))
+    return Device(first.path, properties, cached, disks=tuple(member.path for member in slices))
 
 
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:

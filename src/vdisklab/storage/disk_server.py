@@ -20,7 +20,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from vdisklab.host import syscalls
 from vdisklab.host.machine import page_size
 from vdisklab.storage.write_log import LogWriter
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 READY = b"ready\n"
 FULL = b"full\n"
@@ -91,8 +91,7 @@ class Operation(IntEnum):
 _UNANSWERED = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
 
 
-@dataclass(frozen=True, slots=True)
-class FuseRequest:
+class FuseRequest(Value):
     """One request with its number; `body`, which follows the header, is valid until the next
     request."""
 
@@ -136,8 +135,7 @@ def _statfs_reply(size: int) -> bytes:
     return _STATFS_OUT.pack(size // _BLOCK, 0, 0, 1, 0, _BLOCK, 255, _BLOCK, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Lies:
+class Lies(Value):
     """A disk that drops flushes: this share of them is acknowledged without flushing."""
 
     dropped_flushes: float = 0.0

@@ -19,10 +19,11 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from vdisklab.host import syscalls
 from vdisklab.storage.disk_server import (
@@ -37,6 +38,7 @@ from vdisklab.storage.disk_server import (
     Operation,
     serve_file,
 )
+from vdisklab.value import Value
 
 IN_EFFECT = b"in effect\n"
 BLOCK = 4096
@@ -73,8 +75,7 @@ class StorageRequest(StrEnum):
 EVERY_REQUEST = tuple(StorageRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class StorageOrder:
+class StorageOrder(Value):
     """How to answer from now on: which kinds of requests, and only within these ranges of bytes.
 
     After `most` requests the storage is good again; None: not by itself. A flush has no place, so
@@ -88,7 +89,7 @@ class StorageOrder:
 
     def to_line(self) -> bytes:
         """The order as `from_line` reads it."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return json.dumps(to_builtins(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> StorageOrder:
@@ -110,8 +111,7 @@ class StorageOrder:
         return any(offset < end and begin < offset + length for begin, end in self.within)
 
 
-@dataclass(frozen=True, slots=True)
-class TouchedRequest:
+class TouchedRequest(Value):
     """A request that was not answered as usual: when, and how. `offset` of a flush is 0."""
 
     seconds: float
@@ -123,7 +123,7 @@ class TouchedRequest:
 
     def to_line(self) -> str:
         """The request as `touched_requests` reads it."""
-        return json.dumps(asdict(self)) + "\n"
+        return json.dumps(to_builtins(self)) + "\n"
 
 
 def touched_requests(text: str) -> tuple[TouchedRequest, ...]:

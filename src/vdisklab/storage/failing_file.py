@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -24,12 +23,12 @@ from vdisklab.storage.failing_disk import (
 )
 from vdisklab.storage.logged_disk import ServedFile, served_file
 from vdisklab.storage.site import Site
+from vdisklab.value import Value
 
 _ORDER_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class FailingFile:
+class FailingFile(Value):
     """A file of `size` bytes, and the server that answers for it."""
 
     served: ServedFile

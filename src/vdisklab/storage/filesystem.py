@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -16,14 +15,14 @@ from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site, require_memory
 from vdisklab.storage.targets import Device, Directory
+from vdisklab.value import Value
 
 _TMPFS = Layer(LayerKind.TMPFS)
 _BTRFS_SECTOR = 4096
 _BTRFS_SECTORS = SYSTEM / "sys/fs/btrfs/features/supported_sectorsizes"
 
 
-@dataclass(frozen=True, slots=True)
-class _Making:
+class _Making(Value):
     """The mkfs command of a file system, and what each option value adds to mkfs or to mount.
 
     mkfs does not discard, because that would punch holes into the allocated slice below. ext4 does

@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError, PlanError
@@ -28,6 +27,7 @@ from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import WRITABLE, Directory, Target
 from vdisklab.storage.undo import NOT_SEEN_YET
+from vdisklab.value import replace
 
 MOUNTED: Mapping[str, LayerKind] = {
     filesystem: kind

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
 from vdisklab.units import format_bytes
+from vdisklab.value import Value, replace
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -39,8 +39,7 @@ _NO_CPU_TIME = "Unable to get accurate CPU usage"
 _MOST_TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFile:
+class ImageFile(Value):
     """The file or block device that QEMU opens, and its image format.
 
     `target` is where it is: the directory of the file, or the device itself. `format` is QEMU's

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
@@ -21,6 +20,7 @@ from vdisklab.path.disk_path import Attachment
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 from vdisklab.storage.undo import Removable
+from vdisklab.value import Value
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -34,8 +34,7 @@ _V1 = {
 _V2 = {"iops": ("riops", "wiops"), "bps": ("rbps", "wbps")}
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Value):
     """A control group for one process; `parent` is the group that the process came from."""
 
     path: Path

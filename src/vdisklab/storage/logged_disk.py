@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, memory_full
@@ -22,13 +21,13 @@ from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
+from vdisklab.value import Value, field, replace
 
 _START_SECONDS = 30.0
 _END_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedDisk:
+class LoggedDisk(Value):
     """The logged file or device with the properties that were read back, and its growing log."""
 
     path: Path
@@ -94,8 +93,7 @@ def logged_file(
         yield LoggedDisk(served.path, log, size)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFile:
+class ServedFile(Value):
     """A file that a server of our own answers for, and the server's process."""
 
     path: Path

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
@@ -19,6 +18,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Volume
 from vdisklab.storage.undo import Removable, retried
+from vdisklab.value import replace
 
 VOLUME = "disk"
 POOL = "pool"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError, VdisklabError
@@ -22,10 +21,10 @@ from vdisklab.results.model import MAY_BE_DIRTY, Check
 from vdisklab.storage.io_limits import CGROUP, ROOT
 from vdisklab.storage.site import Site
 from vdisklab.units import format_bytes
+from vdisklab.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class BoundedMemory:
+class BoundedMemory(Value):
     """The group of a QEMU whose pages may take `amount` bytes."""
 
     path: Path

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from vdisklab.value import Value
 
 _EXTENSION = struct.Struct(">II")
 
@@ -35,8 +36,7 @@ LUKS = 2  # crypt_method
 _V3_LENGTH = 104
 
 
-@dataclass(frozen=True, slots=True)
-class BitmapDirectory:
+class BitmapDirectory(Value):
     """The list of the persistent bitmaps, and its place in bytes."""
 
     count: int
@@ -44,8 +44,7 @@ class BitmapDirectory:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Extensions:
+class Extensions(Value):
     """What the extensions name; `crypt` is offset and length of the LUKS header in bytes.
 
     `data_file` is the name of the file that has the data.
@@ -56,8 +55,7 @@ class Extensions:
     data_file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BitmapTable:
+class BitmapTable(Value):
     """The table of one bitmap: its entries are the clusters that hold the bits."""
 
     offset: int
@@ -110,8 +108,7 @@ class BadImageError(Exception):
     """The image cannot be opened; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Qcow2Header:
+class Qcow2Header(Value):
     """The fields of the first cluster."""
 
     version: int

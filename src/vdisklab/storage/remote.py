@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
@@ -36,6 +35,7 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Remote
 from vdisklab.storage.undo import Removable
 from vdisklab.units import format_bytes
+from vdisklab.value import replace
 
 _FILL_SECONDS = 3600.0
 _SECTOR = 512

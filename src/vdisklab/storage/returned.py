@@ -17,7 +17,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
@@ -28,6 +27,7 @@ from vdisklab.storage.image_commands import ImagePlace, opened
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
 from vdisklab.units import counted
+from vdisklab.value import Value
 
 BLOCKS = 192
 _LOOK = "do not trust this storage: look at its log and its memory, and at `dmesg`"
@@ -46,8 +46,7 @@ def sampled(size: int, block: int) -> tuple[int, ...]:
     return tuple(chosen.randrange(low, high) * block for low, high in itertools.pairwise(bounds))
 
 
-@dataclass(frozen=True, slots=True)
-class SampledDisk:
+class SampledDisk(Value):
     """An image or a whole disk as QEMU opens it, and the files of the host's page cache for it."""
 
     place: ImagePlace

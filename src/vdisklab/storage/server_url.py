@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import LayerKind
 from vdisklab.units import whole_number
+from vdisklab.value import Value
 
 Node = Mapping[str, Any]
 """The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
@@ -33,8 +33,7 @@ HELD = "secret"
 """The id of the object that holds a target's password or key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Value):
     """A disk or a file on a server: `node` is the protocol node with which QEMU opens it.
 
     `objects` are QEMU's objects that hold its secrets, which read them from files; `text` is the

@@ -9,7 +9,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +33,7 @@ from vdisklab.storage.undo import (
     undo_where_it_is,
 )
 from vdisklab.units import MIB, format_bytes
+from vdisklab.value import Value, field, replace
 
 _Seen = TypeVar("_Seen")
 
@@ -41,8 +41,7 @@ _Seen = TypeVar("_Seen")
 _QEMU_BYTES = 96 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Value):
     """Everything that a layer needs for building. `directory` is private and removed at the end.
 
     As root it is a name that root alone can change. Where another user, such as the caller of sudo,
@@ -309,7 +308,6 @@ class Site:
         return noted_directories(self.ledger.entries)
 
 
-@dataclass(frozen=True, slots=True)
 class PlannedSite(Site):
     """A site on which nothing is built: `host` records the programs, and no state is read."""
 

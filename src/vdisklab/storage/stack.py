@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from vdisklab.storage.given import given_target
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.zram import ZRAM, zram
+from vdisklab.value import Value, replace
 
 Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Target]]
 """(site, target below, layer, a free name in the site, capacity in bytes) -> the target above.
@@ -123,8 +123,7 @@ class AnotherVolume(Protocol):
         """The device, of `size` bytes. `name` is the name that the builder got."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostLayer:
+class HostLayer(Value):
     """How a layer is built on the layers below.
 
     `removes` are the kinds of things that only this layer creates; `another` is for layers that

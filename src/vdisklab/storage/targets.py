@@ -16,7 +16,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -29,13 +28,13 @@ from vdisklab.path.disk_path import Layer
 from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
 from vdisklab.units import whole_number
+from vdisklab.value import Value, field, replace
 
 WRITABLE = "export and mount it read-write for this user (NFS: no_root_squash for root)"
 """The way out where a directory of a server cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(Value):
     """A volume or dataset as LVM and ZFS name it, `GROUP/VOLUME` or `POOL/DATASET`, and the devices
     of its group or pool."""
 
@@ -48,8 +47,7 @@ class Volume:
         return self.name.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Value):
     """The fields of all targets; valid while the context that made the target is open.
 
     `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
@@ -60,7 +58,7 @@ class _Place:
     path: Path
     properties: Mapping[str, str] = field(default_factory=dict)
     cached_below: tuple[Path, ...] = ()
-    volume: Volume | None = field(default=None, kw_only=True)
+    volume: Volume | None = None
 
     @property
     def on_host(self) -> Path:
@@ -80,7 +78,6 @@ class _Place:
         return () if number is None else (number,)
 
 
-@dataclass(frozen=True, slots=True)
 class Directory(_Place):
     """Holds files: the work directory, or a mounted file system."""
 
@@ -145,7 +142,6 @@ def _usual_port(properties: Mapping[str, str]) -> int | None:
     return {"nfs": 2049, "nfs4": 2049, "cifs": 445, "smb3": 445}.get(kind)
 
 
-@dataclass(frozen=True, slots=True)
 class Device(_Place):
     """A block device.
 
@@ -220,7 +216,6 @@ class Device(_Place):
         return Device(node, merged, self.cached_below, volume=self.volume)
 
 
-@dataclass(frozen=True, slots=True)
 class Share(_Place):
     """A directory that a guest mounts as its own file system, in place of an image."""
 
@@ -229,8 +224,7 @@ class Share(_Place):
         return {"driver": "local", "path": str(self.path)}
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(Value):
     """A disk on a server, or a directory if it `holds_files`; no kernel of the host opens it.
 
     The names of files begin with `prefix`, because qemu-img overwrites a file that is there.

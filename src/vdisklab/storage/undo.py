@@ -17,7 +17,6 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
@@ -36,6 +35,7 @@ from vdisklab.host.mounts import (
 )
 from vdisklab.host.waiting import wait_until
 from vdisklab.host.whereabouts import boot_id, inode_of, is_noted, place_of
+from vdisklab.value import Value, replace
 
 Undo = Callable[[Host, Entry], None]
 """Removes one thing if it is there. Raises VdisklabError or OSError when it cannot."""
@@ -504,8 +504,7 @@ def remove_mapped(host: Host, entry: Entry) -> None:
     host.run("dmsetup", "remove", "--retry", entry.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Removable:
+class Removable(Value):
     """A kind of thing that a layer creates, as the ledger names it, and how one is removed."""
 
     kind: str

@@ -12,7 +12,6 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from vdisklab.errors import PowercutError
 from vdisklab.host.machine import page_size
 from vdisklab.host.syscalls import opened, write_whole
 from vdisklab.units import SECTOR
+from vdisklab.value import Value
 
 _MAGIC = 0x6A736677736872
 _VERSION = 1
@@ -43,8 +43,7 @@ class LogError(PowercutError):
     """A file is not a log of writes, or is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Value):
     """One event. `offset`, `length` and `data_at` are in bytes.
 
     `zeroes` is True for a zeroed range, whose data are a hole in the log.
@@ -68,8 +67,7 @@ class LogEntry:
         return self.length > 0 and Flag.MARK not in self.flags
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Value):
     """The entries of a log; their data remain in the file."""
 
     path: Path

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
@@ -23,6 +22,7 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Volume
 from vdisklab.storage.undo import Removable, openers_of, retried
 from vdisklab.units import format_bytes, whole_number
+from vdisklab.value import replace
 
 DATASET = "disk"
 _NODE_SECONDS = 30.0

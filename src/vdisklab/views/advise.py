@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -53,6 +52,7 @@ from vdisklab.platforms.risk_kinds import (
 from vdisklab.platforms.where_set import write_there
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
+from vdisklab.value import Value, replace
 from vdisklab.views import disks
 from vdisklab.views.commits import commits_after_a_power_cut
 from vdisklab.views.durability import durability_sentence, way_to_test
@@ -85,8 +85,7 @@ def advice_headline(answer: DisksAnswer) -> str:
     return f"{disks.counted_disks(answer.disks)}: {', '.join(parts)}{unseen}"
 
 
-@dataclass(frozen=True, slots=True)
-class NextCommands:
+class NextCommands(Value):
     """The commands that answer from what was measured meanwhile: `again` as typed; `with_profile`
     the same with another profile; `there` the same on the host that has the disks, with another
     profile if one is given; `whole` this answer with all its commands; `running` reads the guests
@@ -544,8 +543,7 @@ def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Value):
     """A line to paste or above one; `for_node` are read and run on another host."""
 
     text: str

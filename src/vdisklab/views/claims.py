@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
 from vdisklab import numbers
@@ -13,6 +12,7 @@ from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.units import counted, named, runtime_text
+from vdisklab.value import replace
 from vdisklab.views.hosts import left_out_sentences, names
 from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 from vdisklab.answers.disks import ExistingDisk
@@ -12,6 +11,7 @@ from vdisklab.path.durability import Durability, DurabilityKind, what_server_kee
 from vdisklab.platforms.configured_disk import THROWN_AWAY, in_doubt
 from vdisklab.platforms.risk_kinds import FlushesDropped, FlushesDroppedBelow, Risk
 from vdisklab.units import counted
+from vdisklab.value import Value
 from vdisklab.views.disks import name_of, shown_names
 
 
@@ -25,8 +25,7 @@ class _Order(IntEnum):
     TESTED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Fate:
+class _Fate(Value):
     """What becomes of commits on a disk: a verb in both numbers, and what follows `commits`."""
 
     order: _Order

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
@@ -17,6 +16,7 @@ from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, in_percent, named
+from vdisklab.value import replace
 from vdisklab.views.wording import above_is_better, at_most, difference, inverted
 
 _SHOWN = 20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from vdisklab.value import Value
 
 Row = TypeVar("Row")
 
@@ -15,8 +16,7 @@ NAMES = 40
 """Width of a column of names, such as disk paths, below which spare columns are dropped first."""
 
 
-@dataclass(frozen=True)  # no slots: Python 3.11 cannot then call Column[Row](…)
-class Column(Generic[Row]):
+class Column(Value, Generic[Row]):
     """A column on the terminal: its title, and how it shows a row.
 
     `folds` lets text wrap between words; spare columns are dropped before it is narrower than that.
@@ -49,8 +49,7 @@ class Column(Generic[Row]):
         return " ".join(self.title.replace("-\n", "").split())
 
 
-@dataclass(frozen=True)
-class StackedColumns:
+class StackedColumns(Value):
     """A figure above a table on a page: a column for each label, of stacked parts.
 
     `values` has a number for each of `names`, by label; `top` says how much the highest column is,
@@ -64,8 +63,7 @@ class StackedColumns:
     top: str
 
 
-@dataclass(frozen=True)
-class Table(Generic[Row]):
+class Table(Value, Generic[Row]):
     """Rows with the columns that a terminal shows.
 
     CSV has the rows themselves, dataclasses of type `kind`, in SI units and unrounded. A table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from vdisklab.analysis.diagnostics.caveats import emulation_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -15,6 +14,7 @@ from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, format_bytes, format_duration, in_percent, time_of_race
+from vdisklab.value import replace
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.wording import margin_text
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from vdisklab.answers.powercut import CrashVerdict, PowercutAnswer
 from vdisklab.path.durability import CrashStates, FailureModel
 from vdisklab.results.power_cut import ReplayedState, outcome_words
 from vdisklab.units import counted, in_percent, named
+from vdisklab.value import replace
 from vdisklab.views import failing_storage
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics import ranked
@@ -30,6 +29,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.units import counted, in_percent, named, runtime_text
+from vdisklab.value import replace
 from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, hosts_note, losses, power_cut_text

@@ -6,7 +6,6 @@ The verdict has at most six sentences; the reasons behind it are notes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from vdisklab import numbers
@@ -26,6 +25,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE, NeedKind
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import in_percent
+from vdisklab.value import replace
 from vdisklab.views.choice import MOST_CHARACTERS, verdict_lines
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import short_headline as short_choice

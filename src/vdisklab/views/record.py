@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vdisklab import numbers
 from vdisklab.answers.record import CountedLatencyRow, CountedSecondRow, RecordAnswer
 from vdisklab.units import counted, format_bytes, format_duration, in_percent
+from vdisklab.value import replace
 from vdisklab.views.layout import Column, Table
 
 _PARTS = 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from vdisklab import numbers
@@ -18,6 +17,7 @@ from vdisklab.answers.life import DiskLife
 from vdisklab.answers.report import FEATURED, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted, in_percent
+from vdisklab.value import replace
 from vdisklab.views import claims, during, hosts, life, recommend
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.choice import headline as choice_headline

@@ -6,7 +6,6 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
@@ -18,6 +17,7 @@ from vdisklab.errors import HostError, extra_hint
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import runtime_text
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.layout import Table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vdisklab import __version__, numbers
@@ -14,6 +13,7 @@ from vdisklab.answers.measured_for import seconds_of_measurements
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB, named, runtime_text
+from vdisklab.value import replace
 from vdisklab.views.durability import losses
 from vdisklab.views.layout import NAMES, Column, Row, Table
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -22,6 +21,7 @@ from vdisklab import numbers
 from vdisklab.path.named_target import as_typed
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.units import counted
+from vdisklab.value import Value, replace
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _GAP = "  "
@@ -88,8 +88,7 @@ def _note(note: str, width: int) -> list[str]:
     return wrap(f"* {as_typed(sanitise_line(note))}", width)
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
+class _Laid(Value):
     """The lines of a table's rows, the shown columns, and words for what is left out."""
 
     lines: list[Text]
@@ -165,8 +164,7 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shown:
+class _Shown(Value, eq=False):
     """A column with its texts. Widths are in characters of a terminal, where some take two.
 
     `least` is the minimum width, `natural` the width of its longest line.

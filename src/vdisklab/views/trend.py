@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from xml.etree import ElementTree as Xml
 
@@ -27,6 +26,7 @@ from vdisklab.answers.trend import (
 )
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted, named
+from vdisklab.value import replace
 from vdisklab.views.junit import say_once, xml_text
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import difference

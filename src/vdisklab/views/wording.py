@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vdisklab import numbers
@@ -16,6 +15,7 @@ from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 from vdisklab.units import counted, in_percent, runtime_text
+from vdisklab.value import Value, replace
 
 LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
@@ -136,8 +136,7 @@ def inverted(ratio: Ratio) -> Ratio:
     return Ratio(ratio.pairs, size, low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
+class _Words(Value):
     """What a ratio above 1 and below 1 is called."""
 
     above: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.answers.analysis import Analysis
@@ -25,6 +24,7 @@ from vdisklab.progress import Running
 from vdisklab.results.database import parse_address
 from vdisklab.results.model import Campaign, RunOutline
 from vdisklab.results.store import Store
+from vdisklab.value import Value
 
 PROVISIONAL_FROM = 3
 """Rounds from which on a campaign that runs has a ranking: intervals need as many."""
@@ -35,8 +35,7 @@ _MOST_VERDICTS = 20
 _RUNS_FOR_PACE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLeft:
+class TimeLeft(Value):
     """How long the remaining runs take, in seconds, with a 95 % interval from those before."""
 
     seconds: float
@@ -44,8 +43,7 @@ class TimeLeft:
     high: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedCampaign:
+class WatchedCampaign(Value):
     """One campaign, while it runs or afterwards."""
 
     campaign: Campaign
@@ -67,7 +65,6 @@ class WatchedCampaign:
     trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"]
 
 
-@dataclass(frozen=True, slots=True)
 class WatchAnswer(Answer):
     """What the live page shows."""
 

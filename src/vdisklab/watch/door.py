@@ -9,7 +9,6 @@ import secrets
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vdisklab.errors import HostError, PlanError
 from vdisklab.units import whole_number
+from vdisklab.value import Value, field
 
 PORT = 8765
 _METHODS = ("GET", "HEAD")
@@ -36,8 +36,7 @@ _HEADERS: Mapping[str, str] = {
 """Each response has them, unless it has its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(Value):
     """An address, and what a visitor must bring: on all but loopback addresses the token."""
 
     host: str

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
 from vdisklab.errors import VdisklabError
 from vdisklab.progress import Running
+from vdisklab.value import Value, replace
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy
 from vdisklab.watch.answer import NOTHING_YET, WatchAnswer, database_state, measured_now, watch
 from vdisklab.watch.view import live_page, live_parts, moving_line
@@ -54,8 +55,7 @@ Naming = Callable[[Sequence[str], Sequence[Any]], Commands]
 """By the campaigns that a request names, and those whose targets its commands may need."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Value):
     """The page's parts at one moment, and what its script needs."""
 
     parts: Mapping[str, str]

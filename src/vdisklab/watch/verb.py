@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vdisklab.errors import HostError, extra_hint
 from vdisklab.plan.option_rows import option
 from vdisklab.plan.value_kinds import FILE, TEXT
 from vdisklab.results.database import parse_address
+from vdisklab.value import replace
 
 PANEL = VerbPanel.MEASURE
 

@@ -17,6 +17,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB, MIB, format_bytes, parse_size
+from vdisklab.value import Value
 from vdisklab.workload import program
 
 _TIMEOUT = 6 * 3600.0
@@ -99,8 +100,7 @@ class BonnieSettings(program.Settings):
     fast: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value):
     """One line of bonnie++'s CSV: the machine's name, and the version that wrote it."""
 
     name: str

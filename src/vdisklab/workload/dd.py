@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +14,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import parse_size
+from vdisklab.value import Value
 from vdisklab.workload import program
 
 _TIMEOUT = 4 * 3600.0
@@ -50,8 +50,7 @@ class DdSettings(program.Settings):
     direct: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Value):
     """The figures that dd prints at its end; `records` counts full and partial blocks written."""
 
     size: int

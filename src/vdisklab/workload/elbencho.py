@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import format_size, whole_number
+from vdisklab.value import Value
 from vdisklab.workload.program import NamedResult, ProgramResult, Report
 
 _HEADER = re.compile(r"^ISO date,label,path type,[^\n]*,operation,", re.MULTILINE)
@@ -146,8 +146,7 @@ def _broken(number: int) -> WorkloadError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Phase:
+class _Phase(Value):
     number: int
     fields: _Fields
 

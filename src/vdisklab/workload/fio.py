@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,6 +12,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
+from vdisklab.value import replace
 from vdisklab.workload import fiojob, open_load, program
 from vdisklab.workload.grouped import BesideRun
 

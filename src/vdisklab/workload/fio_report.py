@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, IoCounters, Sample
 from vdisklab.validation import first_problem
+from vdisklab.value import Value
 from vdisklab.workload.program import ProgramResult
 
 _NANOSECOND = 1e-9
@@ -124,8 +124,7 @@ class _Jobs(BaseModel):
     client_stats: list[FioJob] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FioReport:
+class FioReport(Value):
     """A report; `around` is the text before and after the JSON."""
 
     version: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from vdisklab.errors import PlanError
@@ -18,6 +17,7 @@ from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.profile_file import READABLE
 from vdisklab.plan.toml_file import text_of
 from vdisklab.units import parse_duration, parse_size, whole_number
+from vdisklab.value import Value
 
 GLOBAL = "global"
 
@@ -52,8 +52,7 @@ _HARMLESS = frozenset(
 _FLUSHING = ("fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Value):
     """One job of a file with its own options only."""
 
     name: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.value import Value
 from vdisklab.workload.open_load import GroupStart, GuestRequests
 from vdisklab.workload.program import Outputs, Script, Subject, Timing
 
@@ -30,8 +30,7 @@ class GroupWorkload(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class BesideRun:
+class BesideRun(Value):
     """A load beside an operation: at most `seconds` from its start on, until it is told to end.
 
     `part_seconds` is the length of a recording's part that is replayed. `rate` is in requests a

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from typing import NoReturn
 
+from msgspec.structs import astuple
+
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
+from vdisklab.value import Value, replace
 from vdisklab.workload import bonnie, dd, fio_report, postgresql, sysbench
 from vdisklab.workload.diskspd import parse_crystaldiskmark, parse_diskspd
 from vdisklab.workload.elbencho import is_elbencho, parse_elbencho
@@ -101,8 +103,7 @@ _FAILURES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Format:
+class _Format(Value):
     name: str
     is_it: Callable[[str], bool]
     parse: Callable[[str], tuple[Report, ...]]

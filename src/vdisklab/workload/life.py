@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -15,6 +14,7 @@ from pydantic import AfterValidator
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import LIFE, MeasurementPlan
 from vdisklab.units import KIB, MIB, counted, in_percent, parse_size
+from vdisklab.value import Value
 from vdisklab.workload import program
 
 PROGRAM = LIFE
@@ -116,8 +116,7 @@ def first_write_on_host(offset: int) -> tuple[str, ...]:
     return ("qemu-io", "-c", f"write -q -P 165 {offset} {BLOCK}", "-c", "flush")
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Value):
     """When a disk was as fast as it stays, in seconds after the first write, and that rate in
     writes per second."""
 
@@ -125,8 +124,7 @@ class Settled:
     iops: float
 
 
-@dataclass(frozen=True, slots=True)
-class Unsettled:
+class Unsettled(Value):
     """Why it cannot be told when a disk is as fast as it stays, as a clause."""
 
     why: str

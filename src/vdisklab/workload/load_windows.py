@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, Sample, Series
+from vdisklab.value import Value, replace
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
 
 LEAD_SECONDS = 2.0
@@ -31,8 +31,7 @@ def default_rate(shown: float, *, emulated: bool) -> int:
     return max(_LEAST_RATE, min(most, round(shown * _BUSIEST_SHARE)))
 
 
-@dataclass(frozen=True, slots=True)
-class LoadWindow:
+class LoadWindow(Value):
     """A part of a run by the clock of its requests, in seconds: `begin` inclusive, `end` not."""
 
     begin: float

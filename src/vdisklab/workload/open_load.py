@@ -24,12 +24,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from statistics import median
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction, IoCounters, Sample
+from vdisklab.value import Value
 
 MOST_RATE = 1_000_000
 _MOST_THREADS = 64
@@ -53,16 +53,14 @@ _NOT_THESE_ARRIVALS = 0.1
 _FEWEST_TO_JUDGE = 5
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStart:
+class GroupStart(Value):
     """The start of one guest's program in seconds from now, and the seed of its arrivals."""
 
     delay: float
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
+class LoggedRequest(Value):
     """One request: `due` by the guest's clock, `latency` from then to its completion, in seconds.
 
     `latency` is None for a request that was never started, because the run ended.
@@ -74,8 +72,7 @@ class LoggedRequest:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class GuestRequests:
+class GuestRequests(Value):
     """All requests of one guest. `start` and `end` are the moments between which it ran, by its
     clock; `is_open` says whether requests were due at times of their own."""
 
@@ -132,8 +129,7 @@ def _tausworthe(seed: int) -> Iterator[int]:
             yield first ^ second ^ third
 
 
-@dataclass(frozen=True, slots=True)
-class _LatencyLine:
+class _LatencyLine(Value):
     """A line of the log: when a request was completed and how long it took, in seconds."""
 
     completed: float
@@ -257,8 +253,7 @@ def _lines(log: str) -> list[_LatencyLine]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class CommonWindow:
+class CommonWindow(Value):
     """A time in which all guests ran; it ends when the first guest ended."""
 
     begin: float
@@ -285,8 +280,7 @@ def shifted(guest: GuestRequests, offset: float) -> GuestRequests:
     return GuestRequests(guest.start - offset, guest.end - offset, guest.is_open, requests)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowNumbers:
+class WindowNumbers(Value):
     """The numbers of one guest, or of all, in a window; see `results.model.Member`."""
 
     offered: int | None

@@ -21,6 +21,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Check, Direction, Sample, Series
 from vdisklab.units import MIB
+from vdisklab.value import Value
 from vdisklab.workload import program
 
 CYCLE = 30.0
@@ -235,8 +236,7 @@ def _scale(settings: PostgresqlSettings, subject: program.Subject, timing: progr
     return max(1, round(min(room, wanted) * timing.scale))
 
 
-@dataclass(frozen=True, slots=True)
-class PgbenchReport:
+class PgbenchReport(Value):
     """pgbench's own summary; `mean` is in seconds. What an old version does not print is None."""
 
     version: str | None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from vdisklab.errors import PlanError
 from vdisklab.loads.load_file import SUFFIX
 from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
 from vdisklab.plan.profile_file import read_profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 from vdisklab.workload.builtin_profiles import builtin_profile
 from vdisklab.workload.fiojob import read_job
 from vdisklab.workload.registry import WORKLOADS, beside_workload_for

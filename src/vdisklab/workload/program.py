@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Protocol, TypeVar
 
@@ -36,6 +35,7 @@ from vdisklab.results.model import (
     Series,
 )
 from vdisklab.validation import first_problem
+from vdisklab.value import Value, field
 
 PERCENTILES = {
     "latency_p50": 0.5, "latency_p95": 0.95, "latency_p99": 0.99, "latency_p99.9": 0.999,
@@ -62,8 +62,7 @@ def program_of(command: tuple[str, ...]) -> str:
     return command[len(IN_DIRECTORY) + 1] if led else command[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Value):
     """The measured device, file or directory on a file system."""
 
     path: str
@@ -105,8 +104,7 @@ class Subject:
         return self.size * 9 // 10
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFiles:
+class PreparedFiles(Value):
     """Files that are made once on the host, and copied for each measurement.
 
     `name` is also the serial number of the disk that brings their tar archive into a guest. The
@@ -123,8 +121,7 @@ class PreparedFiles:
     given: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Value):
     """The run time of a timed program in seconds, and the ramp time before it, which does not
     count.
 
@@ -136,8 +133,7 @@ class Timing:
     scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SideCommand:
+class SideCommand(Value):
     """A command that runs before or after the measured one."""
 
     command: tuple[str, ...]
@@ -145,8 +141,7 @@ class SideCommand:
     stdin: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Value):
     """The program to run, and what runs before and after it."""
 
     command: tuple[str, ...]
@@ -175,8 +170,7 @@ class Script:
     """A server's log, whose last lines explain why the program failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(Value):
     """The output of a program, and the files that its script collects."""
 
     stdout: str
@@ -193,8 +187,7 @@ class Outputs:
         return "".join([self.stdout, *others])
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
+class ProgramResult(Value):
     """The numbers in a program's output.
 
     `counted` is the traffic that the program itself reports, `measured_seconds` for how long it
@@ -208,8 +201,7 @@ class ProgramResult:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Value):
     """A measurement's surroundings, for gates: what was counted outside of the program, the guest's
     memory in bytes, and the seconds asked for."""
 
@@ -224,8 +216,7 @@ class Around:
         return not self.path.on_host and self.path.offers_write_cache
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Value):
     """A condition without which a program's number is not the disk's.
 
     A run that misses one is shown and not ranked; with `only_said` it is ranked nevertheless.
@@ -427,16 +418,14 @@ def _mebibytes(size: int) -> str:
     return f"{-(-size // (1 << 20))} MiB"
 
 
-@dataclass(frozen=True, slots=True)
-class NamedResult:
+class NamedResult(Value):
     """One measurement in a result file, with its name in the file or in vdisklab's profiles."""
 
     name: str
     outcome: ProgramResult
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Value):
     """The results of one machine or configuration; `label` is its name in the file, if any."""
 
     program: str
@@ -454,8 +443,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Value):
     """Bytes completed in an interval, in seconds from the start."""
 
     begin: float
@@ -499,16 +487,14 @@ def worst_second(series: Series) -> Sample:
     return Sample("worst_second", series.direction, min(series.values))
 
 
-@dataclass(frozen=True, slots=True)
-class BandwidthLog:
+class BandwidthLog(Value):
     """Bandwidth over time from a log, with the worst second and the longest stall."""
 
     series: tuple[Series, ...]
     samples: tuple[Sample, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRun:
+class LoggedRun(Value):
     """fio's report of a run: seconds of the log's window and of the run, bytes of each direction,
     and the slowest request's latency in seconds.
     """

@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from itertools import accumulate
@@ -39,6 +38,7 @@ from vdisklab.results.model import (
     Series,
 )
 from vdisklab.units import GIB, MIB
+from vdisklab.value import Value, field, replace
 from vdisklab.workload import open_load, program
 from vdisklab.workload.grouped import BesideRun
 
@@ -110,8 +110,7 @@ class ReplaySettings(program.Settings):
     digest: Annotated[str, Field(pattern="^[0-9a-f]{12}$")] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
+class _Prepared(Value, eq=False):
     """The part of a load that is replayed, and its places on the disk."""
 
     load: RecordedLoad
@@ -421,8 +420,7 @@ def _disk_name(
     return f"replay-{hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Value):
     """How often each latency was seen, in bins as wide as 1/64 to 1/128 of their values.
 
     `bins` has the counts by the bin's number; sums of histograms are histograms. Times are
@@ -468,8 +466,7 @@ def _middle(number: int) -> float:
     return float(((number & (1 << _SUB_BITS) - 1) + (1 << _SUB_BITS) << shift) + (1 << shift) / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReport:
+class ReplayReport(Value):
     """What the program printed: numbers by name, histograms by kind, bytes by second.
 
     `part` and `places` are sentences: what was replayed, and where.

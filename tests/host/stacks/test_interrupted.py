@@ -80,7 +80,7 @@ def test_an_interrupt_while_a_daemon_makes_a_pool_leaves_no_pool(
     fake(programs, "modprobe", "exit 1")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     (layer,) = parse_path("zfs/host").layers
-    below = Device(device, {}, (), (device,))
+    below = Device(device, {}, (), disks=(device,))
     with (
         pytest.raises(KeyboardInterrupt),
         open_ledger(tmp_path / "state") as ledger,

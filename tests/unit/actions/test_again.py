@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 PATHS: dict[str, Any] = {

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +44,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths
 from vdisklab.results.model import Check, Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 from vdisklab.views.run import race_effort, race_sentences, ranking_after_race
 from vdisklab.workload.profile_files import load_profile
 
@@ -68,13 +68,13 @@ def by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def search(metric: str = "overall", budget: float = math.inf, rounds: int = 20) -> BestSearch:
     made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, rounds=rounds, within=0.03))
     assert made is not None
-    return dataclasses.replace(made, budget=budget)
+    return replace(made, budget=budget)
 
 
 def racing(budget: float = math.inf, within: float | None = None) -> BestSearch:
     made = make_search(RunRequest(find=SearchFor.BEST, within=within))
     assert made is not None
-    return dataclasses.replace(made, budget=budget)
+    return replace(made, budget=budget)
 
 
 def outcome_of(search: BestSearch, store: Store) -> RaceOutcome:
@@ -90,7 +90,7 @@ def planned_runs(plan: CampaignPlan, rounds: int, *paths: str) -> list[Run]:
     """The made-up campaign under the plan's fingerprints, without failed runs."""
     labels = {(cell.path.canonical, cell.page_cache.value): cell.fingerprint for cell in plan.cells}
     return [
-        dataclasses.replace(run, cell=labels[run.path, run.page_cache])
+        replace(run, cell=labels[run.path, run.page_cache])
         for run in campaign_runs(rounds)
         if run.failure is None and (not paths or run.path in paths)
     ]
@@ -99,7 +99,7 @@ def planned_runs(plan: CampaignPlan, rounds: int, *paths: str) -> list[Run]:
 @pytest.fixture
 def measured(plan: CampaignPlan) -> Iterator[Measured]:
     """Makes a store with so many rounds of the plan's cells, or of some paths."""
-    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
     with ExitStack() as stack:
         yield lambda rounds, *paths: stack.enter_context(
             stored(planned_runs(plan, rounds, *paths), campaigns=[campaign])
@@ -150,7 +150,7 @@ def test_few_paths_are_raced(plan: CampaignPlan, measured: Measured) -> None:
     assert list(race_sentences(outcome)) == [
         "Use raw/none: within 10 % of the best (95 %), after 12 rounds."
     ]
-    best = dataclasses.replace(outcome, proven=True)
+    best = replace(outcome, proven=True)
     assert list(race_sentences(best)) == [
         "Use raw/none: it is the best of 3 paths (95 %), after 12 rounds."
     ]
@@ -165,7 +165,7 @@ def test_a_narrow_margin_keeps_the_race_going(plan: CampaignPlan, measured: Meas
     said = " ".join(race_sentences(outcome))
     assert "or keep what you have if it is one of these 2: " in said
     assert "The same command goes on" in said
-    ended = dataclasses.replace(outcome, most_rounds=7)
+    ended = replace(outcome, most_rounds=7)
     assert "The limit of rounds was reached." in " ".join(race_sentences(ended))
 
 
@@ -182,29 +182,27 @@ def test_a_budget_ends_a_race_with_what_holds_then(plan: CampaignPlan, measured:
 
 def test_a_race_in_words(measured: Measured) -> None:
     outcome = outcome_of(racing(), measured(12))
-    proven = dataclasses.replace(outcome, proven=True, failed=2)
+    proven = replace(outcome, proven=True, failed=2)
     assert list(race_sentences(proven)) == [
         "Use raw/none: it is the best of 3 paths (95 %), after 12 rounds.",
         "2 paths failed and did not compete.",
     ]
-    unbounded = dataclasses.replace(
-        outcome, as_good=(cell("qcow2/none"),), behind=None, proven=False
-    )
+    unbounded = replace(outcome, as_good=(cell("qcow2/none"),), behind=None, proven=False)
     assert next(race_sentences(unbounded)) == (
         "Take raw/none, or keep what you have if it is one of these 2: none of them is shown to be "
         "better, after 12 rounds."
     )
-    early = dataclasses.replace(unbounded, rounds=1)
+    early = replace(unbounded, rounds=1)
     assert list(race_sentences(early)) == [
         "Nothing is shown after 1 round: the same command continues."
     ]
     assert list(race_sentences(early, "vdisklab run x")) == [
         "Nothing is shown after 1 round: `vdisklab run x` continues."
     ]
-    alone = dataclasses.replace(outcome, measured=1)
+    alone = replace(outcome, measured=1)
     assert "Only raw/none of 3 paths has numbers" in next(race_sentences(alone))
     ranking = rank_cells(Analysis.of(measured(7), [CAMPAIGN.id])).ranking
-    why = ranking_after_race(dataclasses.replace(outcome, proven=False), ranking)
+    why = ranking_after_race(replace(outcome, proven=False), ranking)
     assert why is not None
     assert "one within 10 % of it" in why
 
@@ -220,7 +218,7 @@ def test_the_rounds_are_limited(plan: CampaignPlan, measured: Measured) -> None:
 
 
 def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
-    outcome = dataclasses.replace(
+    outcome = replace(
         outcome_of(racing(), measured(12)), cells=30, raced=3, measured=9, proven=False
     )
     assert list(race_sentences(outcome)) == [
@@ -228,7 +226,7 @@ def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
         "27 other paths did not race: a model of the segments that paths share expects no better "
         "of them; 21 were never measured. --every-path races them all.",
     ]
-    best = next(race_sentences(dataclasses.replace(outcome, proven=True)))
+    best = next(race_sentences(replace(outcome, proven=True)))
     assert best == "Use raw/none: it is the best of 3 paths that raced (95 %), after 12 rounds."
     assert race_effort(31, outcome) == "Measured 9 of 30 paths in 31 runs."
 
@@ -298,8 +296,8 @@ def test_an_export_without_a_flush_races_only_until_its_server_is_seen(
             where = fastest.path.canonical if run.path == "raw/none" else run.path
             seen = (*run.checks, *[Check("host.nbd.can_flush", None, flush)] * (where != run.path))
             label = labels[where, run.page_cache]
-            runs.append(dataclasses.replace(run, path=where, cell=label, checks=seen))
-    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **there.as_json()})
+            runs.append(replace(run, path=where, cell=label, checks=seen))
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, **there.as_json()})
     with stored(runs, campaigns=[campaign]) as store:
         choose = asked.choosing(store, there, CAMPAIGN.id)
         races = fastest.fingerprint in choose(4)
@@ -351,7 +349,7 @@ def test_one_failure_does_not_end_a_race_for_a_path(plan: CampaignPlan, measured
         for run in planned_runs(plan, round)[-5:]:
             failed = run.path == "raw/none" and round == 3
             failure = Failure(FailureKind.GUEST, "the guest did not answer") if failed else None
-            store.add_run(dataclasses.replace(run, failure=failure))
+            store.add_run(replace(run, failure=failure))
     assert "raw/none" in names(plan, racing().choosing(store, plan, CAMPAIGN.id)(4))
     assert outcome_of(racing(), store).failed == 0
 
@@ -362,9 +360,7 @@ def fails(plan: CampaignPlan, store: Store, path: str, *rounds: int) -> str:
     failure = Failure(FailureKind.STORAGE, "the target was lost in the middle of the run")
     for round in rounds:
         store.add_run(
-            dataclasses.replace(
-                run, id=f"{round:016x}", round=round, measurements=(), failure=failure
-            )
+            replace(run, id=f"{round:016x}", round=round, measurements=(), failure=failure)
         )
     return run.cell
 
@@ -479,7 +475,7 @@ def test_what_nothing_measures_is_refused_before_it_is_measured(
     plan: CampaignPlan, names: tuple[str, ...], metric: str, message: str | None
 ) -> None:
     measurements = tuple(MeasurementPlan(name, "fio", FIO) for name in names)
-    asked = dataclasses.replace(plan, profile=Profile("mine", "t", measurements))
+    asked = replace(plan, profile=Profile("mine", "t", measurements))
     if message is None:
         search(metric).require(asked)
         return
@@ -489,14 +485,14 @@ def test_what_nothing_measures_is_refused_before_it_is_measured(
 
 def test_ways_of_making_a_disk_race_by_a_step(plan: CampaignPlan) -> None:
     life = MeasurementPlan("life", "life", {"guest": False})
-    asked = dataclasses.replace(plan, profile=Profile("life-host", "t", (life,)))
+    asked = replace(plan, profile=Profile("life-host", "t", (life,)))
     search("first-write/none/ready").require(asked)
     with pytest.raises(PlanError, match="nothing called 'life/none/ready'"):
         search("life/none/ready").require(asked)
 
 
 def test_an_open_load_is_not_searched_by_its_rate(plan: CampaignPlan) -> None:
-    asked = dataclasses.replace(plan, profile=load_profile("open-load"))
+    asked = replace(plan, profile=load_profile("open-load"))
     with pytest.raises(PlanError, match="is open"):
         search("overall").require(asked)
 
@@ -505,7 +501,7 @@ def test_a_budget_below_one_round_works_and_one_below_two_runs_is_refused(
     plan: CampaignPlan,
 ) -> None:
     profile = Profile("mine", "t", (MeasurementPlan("randread-4k-q1", "fio", FIO),))
-    asked = dataclasses.replace(plan, profile=profile)
+    asked = replace(plan, profile=profile)
     search("iops", budget=40).require(asked)
     with pytest.raises(PlanError, match="measuring two paths alone takes about") as caught:
         search("iops", budget=5).require(asked)
@@ -513,7 +509,7 @@ def test_a_budget_below_one_round_works_and_one_below_two_runs_is_refused(
 
 
 def test_a_search_needs_paths_that_a_guest_can_use(plan: CampaignPlan) -> None:
-    asked = dataclasses.replace(plan, cells=plan.cells[:1])
+    asked = replace(plan, cells=plan.cells[:1])
     with pytest.raises(PlanError, match="compares guests' paths, and none is given"):
         search().narrow(asked, CrashVerdicts())
 
@@ -523,7 +519,7 @@ def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(
 ) -> None:
     """Without the baseline a round has no score of anything."""
     baseline = next(cell.path for cell in plan.cells if cell.label == "qcow2/directsync")
-    asked = dataclasses.replace(plan, baseline=baseline)
+    asked = replace(plan, baseline=baseline)
     for metric, stays in (("overall", True), (READS, False)):
         chosen = search(metric).choosing(measured(4), asked, CAMPAIGN.id)(4)
         assert ("qcow2/directsync" in names(plan, chosen)) is stays
@@ -559,7 +555,7 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
     assert "raw/none" not in {cell.label for cell in kept.cells}
     (dropped,) = [row for row in kept.dropped if row.path == "raw/none"]
     assert "lost acknowledged writes in 2 of 60 power cuts" in dropped.reason
-    left = dataclasses.replace(plan, cells=kept.cells)
+    left = replace(plan, cells=kept.cells)
     assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)
 
 
@@ -569,7 +565,7 @@ def test_a_race_is_made_of_the_options() -> None:
     made = make_search(asked)
     assert made is not None
     assert (made.terms, made.budget) == (RaceTerms(shortlist=True), 180.0)
-    every = make_search(dataclasses.replace(asked, every_path=True, confidence=0.99, rounds=7))
+    every = make_search(replace(asked, every_path=True, confidence=0.99, rounds=7))
     assert every is not None
     assert every.terms == RaceTerms(confidence=0.99, rounds=7)
     assert (plain().terms, plain().find, plain().asked) == (RaceTerms(), False, False)
@@ -601,8 +597,8 @@ STALLS = "seqread-1m-q32/read/longest_stall"
 def stalled(run: Run, seconds: float) -> Run:
     """The run with a read that stalled for so long and did nothing else."""
     sample = Sample("longest_stall", Direction.READ, seconds)
-    read = dataclasses.replace(run.measurements[0], name="seqread-1m-q32", samples=(sample,))
-    return dataclasses.replace(run, measurements=(read,))
+    read = replace(run.measurements[0], name="seqread-1m-q32", samples=(sample,))
+    return replace(run, measurements=(read,))
 
 
 def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
@@ -616,7 +612,7 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
     )  # fmt: skip
     model = next(run for run in campaign_runs(1) if run.path == "raw/none")
     rng = np.random.default_rng(1)
-    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
     finder = search(STALLS)
     with stored([], campaigns=[campaign]) as store:
         choose, runs = finder.choosing(store, plan, CAMPAIGN.id), 0
@@ -630,7 +626,7 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
                 never = cell.label.startswith("raw/none")
                 seconds = 0.0 if never else round(float(rng.exponential(0.3)), 3)
                 runs += 1
-                run = dataclasses.replace(
+                run = replace(
                     model, id=f"{runs:012x}", cell=cell.fingerprint, path=cell.path.canonical,
                     round=number, position=runs, page_cache=cell.page_cache,
                 )  # fmt: skip

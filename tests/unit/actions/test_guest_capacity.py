@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ from vdisklab.progress import Event, Note, PathDropped, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.site import memory_of_guests
+from vdisklab.value import replace
 from vdisklab.views.density import tables
 from vdisklab.workload.profile_files import load_profile
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +53,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import WITHOUT_FLUSHES, Failure, FailureKind, HostFacts, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 RUN = a_run(a_campaign())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.units import parse_size
+from vdisklab.value import replace
 from vdisklab.views.plan import tables
 from vdisklab.workload.profile_files import load_profile
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -26,6 +25,7 @@ from vdisklab.results.model import (
     Run,
     Sample,
 )
+from vdisklab.value import replace
 
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
 P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, Failure, FailureKind, Origin, RunOutline
+from vdisklab.value import replace
 from vdisklab.workload.builtin_profiles import builtin_profiles
 
 FILE = """

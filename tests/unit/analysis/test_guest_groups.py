@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +23,7 @@ from vdisklab.results.model import (
     Member,
     Sample,
 )
+from vdisklab.value import replace
 
 GOOD = Member(1, 0.0, 100.0, 0.001, 0.001, 0.004, 0.5, 1000, 1000, Evidence(host_cpu_seconds=2.0))
 LIMIT = parse_criterion("latency_p99<=5ms")

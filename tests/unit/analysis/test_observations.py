@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import numpy as np
@@ -24,6 +23,7 @@ from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import METRICS, Direction, Failure, FailureKind
+from vdisklab.value import replace
 
 
 @pytest.mark.parametrize("state", list(PageCache))
@@ -80,9 +80,9 @@ def test_order_of_runs_leaves_no_trace() -> None:
 
 def test_failed_runs_have_no_numbers_and_the_later_of_two_wins() -> None:
     runs = list(campaign_runs(rounds=1))
-    broken = dataclasses.replace(runs[1], failure=Failure(FailureKind.STATE, "no"))
+    broken = replace(runs[1], failure=Failure(FailureKind.STATE, "no"))
     assert runs[1].measured_cell not in observe([runs[0], broken]).cells
-    again = dataclasses.replace(runs[0], id="later", started=runs[3].started, measurements=())
+    again = replace(runs[0], id="later", started=runs[3].started, measurements=())
     assert len(observe([again, runs[0]]).value) == 0
 
 

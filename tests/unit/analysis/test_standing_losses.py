@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from vdisklab.analysis.trend import (
     series_changes,
 )
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import replace
 
 WORSE = 0.05
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -15,6 +13,7 @@ from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Direction, Origin, Run
+from vdisklab.value import replace
 
 
 def test_a_summary_says_how_it_came_about() -> None:
@@ -81,7 +80,7 @@ def test_bytes_that_never_reached_the_device_are_told() -> None:
 
 
 def test_a_null_disk_has_no_device() -> None:
-    assert from_cache([dataclasses.replace(run, path="null/none") for run in campaign_runs()]) == ()
+    assert from_cache([replace(run, path="null/none") for run in campaign_runs()]) == ()
 
 
 def test_failures_are_counted_until_they_are_made_good() -> None:
@@ -89,7 +88,7 @@ def test_failures_are_counted_until_they_are_made_good() -> None:
     (failed,) = failed_cells(runs)
     assert (failed.cell, failed.rounds, failed.failure) == (cell("qcow2/none"), 3, "state")
     bad = [run for run in runs if run.failure]
-    repaired = [dataclasses.replace(bad[0], id="again", failure=None)]
+    repaired = [replace(bad[0], id="again", failure=None)]
     (failed,) = failed_cells([*runs, *repaired])
     assert failed.rounds == 2
     assert failed_cells([run for run in runs if not run.failure]) == ()
@@ -99,6 +98,6 @@ def test_emulation_and_lab_are_noticed() -> None:
     runs = list(campaign_runs(rounds=1))
     assert caveats_of(runs) == Caveats(Accelerator.TCG, emulated=True)
     assert caveats_of(runs[:1]) == Caveats()  # the host alone
-    one_of_the_lab = [*runs, dataclasses.replace(runs[0], origin=Origin.LAB)]
+    one_of_the_lab = [*runs, replace(runs[0], origin=Origin.LAB)]
     assert caveats_of(one_of_the_lab) == Caveats(Accelerator.TCG, emulated=True, lab=True)
     assert caveats_of(one_of_the_lab).findings == (InLab(),)

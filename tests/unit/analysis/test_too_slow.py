@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -27,6 +25,7 @@ from vdisklab.analysis.rank_intervals import rank
 from vdisklab.campaign.runner import _kind
 from vdisklab.errors import GuestTimeoutError, TooSlowError
 from vdisklab.results.model import Direction, Failure, FailureKind
+from vdisklab.value import replace
 
 
 def slow_in(rounds: list[int], *, measured: bool) -> Observations:
@@ -104,7 +103,7 @@ def test_cells_that_a_search_dropped_need_no_further_rounds() -> None:
 @pytest.mark.parametrize("kind", list(FailureKind))
 def test_only_a_measurement_that_took_too_long_is_too_slow(kind: FailureKind) -> None:
     runs = list(campaign_runs(3))
-    failed = dataclasses.replace(runs[1], failure=Failure(kind, "no"))
+    failed = replace(runs[1], failure=Failure(kind, "no"))
     expected = (
         {(runs[1].measured_cell, (CAMPAIGN.id, 1))} if kind is FailureKind.TOO_SLOW else set()
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import stored
 from vdisklab.answers.analysis import Analysis
 from vdisklab.host.facts import machine_id
+from vdisklab.value import replace
 
 
 @pytest.mark.parametrize(("machine", "hosts", "on"), [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 ROUNDS = 5

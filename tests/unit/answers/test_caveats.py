@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from vdisklab.answers.caveats import caveats_with_remedy, way_to_kvm_here
 from vdisklab.guest.accelerator import way_to_kvm
 from vdisklab.host.facts import machine_id
 from vdisklab.results.model import Campaign
+from vdisklab.value import replace
 
 HERE = replace(CAMPAIGN, host=replace(CAMPAIGN.host, machine_id=machine_id()))
 ELSEWHERE = replace(HERE, id="bbbbbbb2", host=replace(HERE.host, machine_id="a" * 16))

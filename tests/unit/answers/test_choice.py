@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Direction
+from vdisklab.value import replace
 from vdisklab.views.choice import headline
 from vdisklab.workload.profile_files import load_profile
 
@@ -55,7 +55,7 @@ def test_what_differs_from_the_profile_is_named(settings: dict[str, object], pri
     """Also a value that is nobody's default but the general one, and a zero of the profile's."""
     request = Request(paths=("{raw,qcow2}/none",), directory=Path("/tmp"), **settings)  # type: ignore[arg-type]  # noqa: S108
     plan = build_plan(request, Capabilities(), load_profile(request.profile or "short"))
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    campaign = replace(CAMPAIGN, plan=plan.as_json())
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         tied = [cell for cell in found.loaded.observations.cells if str(cell) != "host"][:2]
@@ -74,7 +74,7 @@ def test_only_the_targets_of_what_is_raced_are_named() -> None:
         directory=Path("/tmp"),  # noqa: S108
     )  # fmt: skip
     plan = build_plan(request, Capabilities(), load_profile("short"))
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    campaign = replace(CAMPAIGN, plan=plan.as_json())
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         raced = [MeasuredCell(path) for path in ("nbd:at=near/raw/none", "raw/none")]
@@ -88,7 +88,7 @@ def test_many_paths_are_named_with_braces_and_race_in_the_same_order() -> None:
     paths = "{ext4,xfs}/{raw,qcow2}/{none,writeback,directsync}"
     request = Request(paths=(paths,), directory=Path("/tmp"))  # noqa: S108
     plan = build_plan(request, Capabilities(), load_profile("short"))
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    campaign = replace(CAMPAIGN, plan=plan.as_json())
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         raced = [MeasuredCell(path) for path in expand(paths)]
@@ -128,7 +128,7 @@ def test_nobody_keeps_a_platforms_default_who_has_a_disk_that_loses_data(
         request = Request(paths=("host", *paths), directory=Path("/tmp"), baseline=baseline)  # noqa: S108
         plan = build_plan(request, Capabilities(), load_profile("short"))
         stored_plan = plan.as_json() | ({} if race is None else {"race": race.as_json()})
-        campaign = dataclasses.replace(CAMPAIGN, plan=stored_plan)
+        campaign = replace(CAMPAIGN, plan=stored_plan)
         world = World(paths, (1.0,) * 4, (0.4,) * 4, (3,) * 4, seed=3)
         with stored(world.runs(), campaigns=[campaign]) as store:
             found = Analysis.of(store, [CAMPAIGN.id])
@@ -164,7 +164,7 @@ def test_what_loses_data_qualifies_in_a_race_only_if_that_was_asked(
     paths = tuple(dict.fromkeys((*tied, baseline)))
     request = Request(paths=paths, directory=Path("/tmp"), baseline=baseline)  # noqa: S108
     plan = build_plan(request, Capabilities(), load_profile("short"))
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    campaign = replace(CAMPAIGN, plan=plan.as_json())
     guests = tuple(path for path in paths if path != "host")
     count = len(guests)
     world = World(guests, (1.0,) * count, (0.4,) * count, (3,) * count, seed=3)
@@ -187,7 +187,7 @@ def test_an_open_load_is_raced_by_a_latency_alone() -> None:
     request = Request(paths=("{raw,qcow2}/none",), directory=Path("/tmp"), profile="open-load")  # noqa: S108
     plan = build_plan(request, Capabilities(), load_profile("open-load"))
     latency = f"{plan.profile.measurements[0].name}/write/latency_p99"
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    campaign = replace(CAMPAIGN, plan=plan.as_json())
     with stored(campaign_runs(3), campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         raced = [MeasuredCell("raw/none"), MeasuredCell("qcow2/none")]
@@ -204,8 +204,8 @@ def test_a_race_names_the_directory_only_where_it_is(tmp_path: Path, *, is_here:
     place.mkdir()
     request = Request(paths=("{raw,qcow2}/none",), directory=place)
     plan = build_plan(request, Capabilities(), load_profile("short"))
-    host = dataclasses.replace(CAMPAIGN.host, machine_id=machine_id())
-    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json(), host=host)
+    host = replace(CAMPAIGN.host, machine_id=machine_id())
+    campaign = replace(CAMPAIGN, plan=plan.as_json(), host=host)
     if not is_here:
         place.rmdir()
     with stored(campaign_runs(3), campaigns=[campaign]) as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from vdisklab.results.model import (
     RanUnder,
 )
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.views.density import neighbour_tables
 from vdisklab.workload.profile_files import load_profile
 

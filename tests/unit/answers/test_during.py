@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from vdisklab.results.model import (
     Series,
 )
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.views.charts.lines import operation_figures
 from vdisklab.views.during import answer_lines, headline, relief, short_headline, tables
 

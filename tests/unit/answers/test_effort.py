@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.results.store import open_store
 from vdisklab.units import format_duration, time_of_race
+from vdisklab.value import replace
 from vdisklab.views.plan import tables
 from vdisklab.workload.profile_files import load_profile
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -17,6 +16,7 @@ from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.answers.recommend import recommend
 from vdisklab.answers.table import answer_table
 from vdisklab.results.model import Check, Run
+from vdisklab.value import replace
 from vdisklab.workload.program import Gate
 
 IOPS = "randread-4k-q1/read/iops"

@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from vdisklab.results.model import (
     Sample,
 )
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.life import headline, next_step, short_headline, tables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,6 +16,7 @@ from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Direction, RanUnder, Run
+from vdisklab.value import replace
 from vdisklab.views.claims import tables
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from vdisklab.answers.measured_for import cache_memory_of, runtime_of, seconds_of_measurements
 from vdisklab.results.model import Campaign
+from vdisklab.value import replace
 
 FIO = {"name": "m", "program": "fio", "settings": {}}
 JOB = {"name": "j", "program": "fio", "settings": {"job": "[global]"}}

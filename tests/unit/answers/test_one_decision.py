@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations
 
@@ -37,6 +37,7 @@ from vdisklab.path.needs import parse_need, with_default
 from vdisklab.path.platforms import Platform
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.results.model import Campaign, Run
+from vdisklab.value import replace
 from vdisklab.views import choice as choice_view
 from vdisklab.views import compare as compare_view
 from vdisklab.views import rank as rank_view

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +39,7 @@ from vdisklab.plan.profile import Profile
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Failure, FailureKind, Origin
+from vdisklab.value import replace
 from vdisklab.views import rank as rank_view
 from vdisklab.views.recommend import headline, verdict_sentences
 
@@ -51,18 +51,18 @@ def analysis(often: dict[str, object], rounds: int = 4, lost_after: int | None =
     plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
     labels = {(cell.path.canonical, cell.page_cache): cell.fingerprint for cell in plan.cells}
     runs = [
-        dataclasses.replace(run, cell=labels[run.path, run.page_cache])
+        replace(run, cell=labels[run.path, run.page_cache])
         for run in campaign_runs(rounds)
         if run.failure is None
     ]
     lost = Failure(FailureKind.STORAGE, "the target was lost in the middle of the run")
     runs = [
-        dataclasses.replace(run, measurements=(), failure=lost)
+        replace(run, measurements=(), failure=lost)
         if run.path == "raw/none" and lost_after is not None and run.round > lost_after
         else run
         for run in runs
     ]
-    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json(), **often})
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json(), **often})
     with stored(runs, campaigns=[campaign]) as store:
         found = Analysis.of(store, [CAMPAIGN.id])
         rank_cells(found)
@@ -92,16 +92,13 @@ def test_rounds_that_lie_close_together_say_how_long_they_hold() -> None:
     assert (span.campaign, span.rounds) == (CAMPAIGN.id, 12)
     assert span.seconds >= (ended - began).total_seconds()
     assert "show it: measuring it again on bench1 at another hour" in str(span), "not here"
-    here = dataclasses.replace(span, on=None, again="vdisklab run --again c0ffee01")
+    here = replace(span, on=None, again="vdisklab run --again c0ffee01")
     assert "show it: `vdisklab run --again c0ffee01` at another hour" in str(here)
     assert any(isinstance(each, ShortSpan) for each in recommend(found, (DURABLE,)).findings)
-    later = [
-        dataclasses.replace(run, started=run.started + timedelta(hours=2 * run.round))
-        for run in runs
-    ]
+    later = [replace(run, started=run.started + timedelta(hours=2 * run.round)) for run in runs]
     assert span_diagnostics(CAMPAIGN, later[:3], None) == span_diagnostics(CAMPAIGN, [], None) == ()
     assert span_diagnostics(CAMPAIGN, later, None) == (), "a day's rounds see its load"
-    imported = [dataclasses.replace(run, origin=Origin.IMPORTED) for run in runs]
+    imported = [replace(run, origin=Origin.IMPORTED) for run in runs]
     assert span_diagnostics(CAMPAIGN, imported) == (), "a report has no times of its rounds"
 
 
@@ -111,9 +108,9 @@ def test_a_race_that_names_the_best_counts_its_pairs() -> None:
     race = race_of(found, found.competing)
     assert race is not None
     ranking = rank_cells(found).ranking
-    rows = tuple(dataclasses.replace(row, best=1, worst=3) for row in ranking.rows)
-    alike = dataclasses.replace(ranking, rows=rows, separated=0)
-    proven = dataclasses.replace(race, proven=True, as_good=())
+    rows = tuple(replace(row, best=1, worst=3) for row in ranking.rows)
+    alike = replace(ranking, rows=rows, separated=0)
+    proven = replace(race, proven=True, as_good=())
     after = decided_among(found, alike, proven, found.observations).ranking
     assert after.separated == sum(row.best > 1 for row in after.rows) == 2
     assert not after.inconclusive
@@ -133,8 +130,8 @@ def test_after_a_race_the_notes_go_by_its_rule(
     """`13 rounds are too few to show which path is the best`, and `More rounds (--rounds)`."""
     answer = rank_cells(analysis({"race": RaceTerms().as_json()}, rounds=12))
     assert answer.race is not None
-    race = dataclasses.replace(answer.race, as_good=as_good, most_rounds=limit)
-    (table,) = rank_view.tables(dataclasses.replace(answer, race=race))
+    race = replace(answer.race, as_good=as_good, most_rounds=limit)
+    (table,) = rank_view.tables(replace(answer, race=race))
     rule = "A race ends when one path is shown to be within 10 % of the best"
     assert f"{rule}{says}" in table.notes
     said = " ".join((table.title, *table.intro, *table.notes))
@@ -145,9 +142,9 @@ def test_after_a_race_the_notes_go_by_its_rule(
     (raced,) = _after_race(Decision(answer.choice, answer.ranking, race), [depend])
     assert str(raced).endswith("Measure on a quieter host.")
     assert answer.choice is not None
-    tie = dataclasses.replace(answer.choice, surer=Surer(0, 12, 60.0, command="vdisklab run x"))
+    tie = replace(answer.choice, surer=Surer(0, 12, 60.0, command="vdisklab run x"))
     assert not list(in_agreement(tie, [Inconclusive(3)])), "the command is said already"
-    assert list(in_agreement(dataclasses.replace(tie, surer=None), [Inconclusive(3)])) == (
+    assert list(in_agreement(replace(tie, surer=None), [Inconclusive(3)])) == (
         [] if tie.verdict.decided else [Inconclusive(3)]
     )
 

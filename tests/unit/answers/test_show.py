@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from vdisklab.answers.show import repeat_script
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 ROOT = Path(__file__).parents[3]
 

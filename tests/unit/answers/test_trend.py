@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -46,6 +45,7 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_CLAIM_FAILS, EXIT_INTERRUPTE
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, RanUnder, Run
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import Column, Table

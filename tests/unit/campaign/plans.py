@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.plan.build import build_plan
@@ -10,6 +9,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {"rw": "read", "bs": "4k"}),))
 

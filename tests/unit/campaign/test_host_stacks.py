@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.disk_path import parse_path
 from vdisklab.progress import Step
 from vdisklab.storage.site import Site, open_site
+from vdisklab.value import replace
 
 from .plans import a_plan
 

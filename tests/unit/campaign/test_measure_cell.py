@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,6 +40,7 @@ from vdisklab.results.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import open_site
 from vdisklab.storage.targets import Directory, Share
+from vdisklab.value import replace
 from vdisklab.workload.fio import Fio
 
 from .plans import a_plan

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -46,6 +46,7 @@ from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.storage.undo import kill_process, processes_marked
+from vdisklab.value import replace
 from vdisklab.workload.program import (
     Outputs,
     Script,

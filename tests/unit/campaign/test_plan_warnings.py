@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from vdisklab.host.mounts import Mount
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.units import GIB
+from vdisklab.value import replace
 from vdisklab.views.plan import tables
 
 BONNIE = Profile("p", "", (MeasurementPlan("b", "bonnie++", {}, "ext4"),))

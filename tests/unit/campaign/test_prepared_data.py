@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.progress import silent
 from vdisklab.storage.site import Site
+from vdisklab.value import replace
 from vdisklab.workload.program import PreparedFiles
 
 SCRIPT = 'mkdir "$2/data" && echo "$3" >"$2/data/rows" && echo made >>"{log}"'

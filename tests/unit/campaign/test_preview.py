@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import SystemBus, UserGuest
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 from vdisklab.workload.program import program_of
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vdisklab.campaign.context import programs_of
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 from .plans import a_plan

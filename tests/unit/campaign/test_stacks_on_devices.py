@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 
 ONE = BackingDevices((Path("/dev/sdx"),))
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {}),))

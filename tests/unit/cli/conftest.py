@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
@@ -12,6 +10,7 @@ from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
+from vdisklab.value import replace
 
 
 @pytest.fixture

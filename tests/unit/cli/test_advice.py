@@ -9,7 +9,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.views.rank import _bar as bar
 
 SPEEDS = {

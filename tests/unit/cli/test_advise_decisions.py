@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import machine_facts
 from vdisklab.path.disk_path import parse_path
+from vdisklab.value import replace
 
 QUICKSTART = Path(__file__).parents[3] / "docs/images/quickstart.json.gz"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from vdisklab.loads.load_file import encode
 from vdisklab.plan.race_terms import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE
 from vdisklab.units import format_duration
+from vdisklab.value import replace
 
 
 def test_no_page_cache_is_measured_for_a_disk_that_guests_share(

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +27,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.settings import Request
 from vdisklab.units import format_duration
+from vdisklab.value import replace
 
 
 def test_disks_with_the_same_settings_have_the_places_of_their_own(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
+from vdisklab.value import replace
 
 
 @pytest.mark.parametrize("losing", ["<transient/></disk>", "error_policy='ignore'"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import datetime
 import io
 import json
@@ -28,6 +27,7 @@ from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.state_directory import state_directory
 from vdisklab.results.database import default_url
 from vdisklab.results.model import Failure, FailureKind
+from vdisklab.value import replace
 
 SCHEMAS = committed_schemas()
 OVERALL = "score/none/overall_ratio"
@@ -191,7 +191,7 @@ def test_every_answer_names_a_path_that_was_too_slow(
 ) -> None:
     failure = Failure(FailureKind.TOO_SLOW, "`fio` did not end within 9 s")
     database.write(
-        dataclasses.replace(run, failure=failure, measurements=())
+        replace(run, failure=failure, measurements=())
         if (run.path, run.round) == ("qcow2/directsync", 2)
         else run
         for run in campaign_runs()
@@ -261,18 +261,16 @@ def test_runs_as_json(database: Database) -> None:
 
 
 def test_campaigns_are_joined_only_when_they_measure_alike(database: Database) -> None:
-    second = dataclasses.replace(CAMPAIGN, id="beef0002")
+    second = replace(CAMPAIGN, id="beef0002")
     runs = [*campaign_runs(), *campaign_runs(campaign=second.id, seed=6)]
     database.write(runs, campaigns=(CAMPAIGN, second))
     both = ("rank", "--campaign", "c0ff", "--campaign", "beef")
     assert "5 cells in 8 rounds" in call(*both)
-    longer = dataclasses.replace(second, plan={**second.plan, "runtime": 9.0})
+    longer = replace(second, plan={**second.plan, "runtime": 9.0})
     database.write(runs, campaigns=(CAMPAIGN, longer))
     with pytest.raises(PlanError, match="differ in runtime"):
         call(*both)
-    elsewhere = dataclasses.replace(
-        second, host=dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
-    )
+    elsewhere = replace(second, host=replace(CAMPAIGN.host, machine_id="other", hostname="bench2"))
     database.write(runs, campaigns=(CAMPAIGN, elsewhere))
     with pytest.raises(PlanError, match="two machines"):
         call(*both)
@@ -296,9 +294,7 @@ def test_a_wrong_measure_has_a_list_of_all(database: Database) -> None:
 
 
 def test_compare_names_the_newest_campaign_that_has_both_paths(database: Database) -> None:
-    newer = dataclasses.replace(
-        CAMPAIGN, id="beef0002", started=CAMPAIGN.started + datetime.timedelta(days=1)
-    )
+    newer = replace(CAMPAIGN, id="beef0002", started=CAMPAIGN.started + datetime.timedelta(days=1))
     runs = [run for run in campaign_runs(campaign=newer.id, seed=6) if run.path != "raw/none"]
     database.write([*campaign_runs(), *runs], campaigns=(newer, CAMPAIGN))
     for named in ((), ("--campaign", "beef")):

@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 import shlex
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ from vdisklab.platforms.disk_context import DiskContext
 from vdisklab.platforms.registry import forms
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.views import audit as view
 
 NETWORK = """<domain><name>far</name><devices><disk type='network'>

@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_LAB, UNDER_EMULA
 from vdisklab.cli.shell.main import main
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Origin, RanUnder, Run
+from vdisklab.value import replace
 
 ANSWERS = [
     ("rank",),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Run
+from vdisklab.value import replace
 
 MINE = """
 article = "mine"
@@ -233,10 +233,10 @@ def test_what_cannot_be_read(call: Call, tmp_path: Path) -> None:
 
 
 def test_other_machines_are_left_out_and_named(call: Call, mine: str, database: Database) -> None:
-    host = dataclasses.replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
-    other = dataclasses.replace(CAMPAIGN, id="beef0002", host=host)
+    host = replace(CAMPAIGN.host, machine_id="other", hostname="bench2")
+    other = replace(CAMPAIGN, id="beef0002", host=host)
     mine_and_others = [*campaign_runs()]
-    mine_and_others += [dataclasses.replace(run, campaign=other.id) for run in mine_and_others]
+    mine_and_others += [replace(run, campaign=other.id) for run in mine_and_others]
     database.write(mine_and_others, campaigns=(CAMPAIGN, other))
     found = document(call("--file", mine, "--format", "json")[1], "claims")
     assert len(found["campaigns"]) == 1
@@ -250,7 +250,7 @@ class Measuring:
         self.asked: list[Request] = []
         self.bring: Callable[[Request], str | None] = lambda request: None
         self.interrupted = False
-        here = dataclasses.replace(HOST, machine_id=machine)
+        here = replace(HOST, machine_id=machine)
         monkeypatch.setattr(missing_claims, "measure", self.measure)
         monkeypatch.setattr(missing_claims, "machine_facts", lambda host: here)
 
@@ -294,7 +294,7 @@ def begun(database: Database, runs: Iterable[Run], label: str) -> None:
     """A campaign in the database, of three cells of which some runs are there."""
     plan = {**CAMPAIGN.plan, "cells": ["host", "raw/none", "qcow2/directsync"], "profile": "quick"}
     wanted = {"host", "raw/none", "qcow2/directsync"}
-    campaign = dataclasses.replace(CAMPAIGN, label=label, plan=plan)
+    campaign = replace(CAMPAIGN, label=label, plan=plan)
     database.write((run for run in runs if run.path in wanted), campaigns=(campaign,))
 
 
@@ -350,14 +350,14 @@ def test_what_was_measured_stands_beside_the_named_campaign(
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
 
     def bring(request: Request) -> str:
-        new = dataclasses.replace(CAMPAIGN, id="beef0002", label=request.label or "")
+        new = replace(CAMPAIGN, id="beef0002", label=request.label or "")
         with database.open() as store:
             store.add_campaign(new)
         runs = []
         for run in campaign_runs(campaign=new.id, seed=9):
             path = run.path.replace("qcow2/directsync", "vdi/directsync")
             cell = f"{path}|{run.page_cache}"
-            runs.append(dataclasses.replace(run, id=f"2{run.id}", path=path, cell=cell))
+            runs.append(replace(run, id=f"2{run.id}", path=path, cell=cell))
         database.add(runs)
         return new.id
 
@@ -431,7 +431,7 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
     plan = {"size_bytes": 1 << 28, "runtime": 2.0, "ramp": 0.5, "directory": "/srv/images",
             "devices": ["/dev/sdb"], "disks": 4, "arc_bytes": 1 << 30, "scale": 0.1,
             "guest": {**guest, **facts}}  # fmt: skip
-    like = dataclasses.replace(CAMPAIGN, plan=plan)
+    like = replace(CAMPAIGN, plan=plan)
     group = MissingCells("quick", PageCacheChoice.COLD, ("ext4/raw/none",))
     command = run_command(request_for(group, Request(), like))
     assert command == (
@@ -443,9 +443,9 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
     asked = Request(directory=Path("/elsewhere"))
     assert request_for(group, asked, like).directory == Path("/elsewhere")
     # A whole device can hold no raw image: this claim is measured in the directory.
-    impossible = dataclasses.replace(group, paths=("raw/none",))
+    impossible = replace(group, paths=("raw/none",))
     assert request_for(impossible, Request(), like).devices == ()
-    open_load = dataclasses.replace(CAMPAIGN, plan={**plan, "load": 100, "neighbour": "bulk-write"})
+    open_load = replace(CAMPAIGN, plan={**plan, "load": 100, "neighbour": "bulk-write"})
     request = request_for(group, Request(), open_load)
     assert (request.load, request.neighbour) == (None, None)
 

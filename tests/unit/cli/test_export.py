@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 
 def test_the_verb_prints_text_and_tells_gaps_apart(capsys: pytest.CaptureFixture[str]) -> None:

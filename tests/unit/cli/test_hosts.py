@@ -8,7 +8,6 @@ import re
 import shutil
 import statistics
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from vdisklab.errors import EXIT_CLAIM_OPEN, PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.host_choice import by_host
 from vdisklab.results.model import Campaign, Check, Failure, FailureKind, Run
+from vdisklab.value import replace
 from vdisklab.views.layout import Table
 
 HOSTS = 9

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from vdisklab.answers.method import EXPLANATIONS, MAIN
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS
+from vdisklab.value import Value
 from vdisklab.views.method import method_page
 
 ROOT = Path(__file__).parents[3]
@@ -105,8 +105,8 @@ def is_number(form: Any) -> bool:  # noqa: ANN401
 
 def fields_of_diagnostics(kind: type[Diagnostic] = Diagnostic) -> Iterator[str]:
     for below in kind.__subclasses__():
-        if dataclasses.is_dataclass(below):
-            yield from (field.name for field in dataclasses.fields(below))
+        if issubclass(below, Value):
+            yield from below.__struct_fields__
         yield from fields_of_diagnostics(below)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.unit.cli.test_advice import SPEEDS, runs
 from tests.unit.stored import Database
 from vdisklab.cli.shell.main import main
 from vdisklab.host.facts import machine_id
+from vdisklab.value import replace
 
 TIED = {**dict.fromkeys(("raw/none", "qcow2/none", "raw/none/scsi"), 0.8), "host": 1.0}
 

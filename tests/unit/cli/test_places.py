@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from vdisklab.cli.table import table
 from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.durability import HostDisk
 from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, Check, Run
+from vdisklab.value import replace
 
 LOCAL, BLOCK = "/mnt/local", "/mnt/block"
 
@@ -38,7 +38,7 @@ def call(*arguments: str) -> str:
 
 def in_directory(directory: str, campaign: str, **more: object) -> Campaign:
     plan = {**CAMPAIGN.plan, "directory": directory, **more}
-    return dataclasses.replace(CAMPAIGN, id=campaign, plan=plan)
+    return replace(CAMPAIGN, id=campaign, plan=plan)
 
 
 RUNS = (*campaign_runs(campaign="aaaa"), *campaign_runs(campaign="bbbb", seed=6))
@@ -68,8 +68,8 @@ class TestSideBySide:
 
     @pytest.mark.parametrize("directory", [LOCAL, BLOCK])
     def test_hosts_stand_side_by_side_by_name(self, database: Database, directory: str) -> None:
-        other = dataclasses.replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
-        there = dataclasses.replace(in_directory(directory, "bbbb"), host=other)
+        other = replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
+        there = replace(in_directory(directory, "bbbb"), host=other)
         database.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), there))
         campaigns = ("--campaign", "aaaa", "--campaign", "bbbb")
         with pytest.raises(PlanError, match=r"two machines \(bench1, bench2\)") as caught:
@@ -85,8 +85,8 @@ class TestSideBySide:
         self, database: Database, order: tuple[str, str]
     ) -> None:
         why = "xfs is mounted with nobarrier"
-        bare = dataclasses.replace(CAMPAIGN.host, more={WITHOUT_FLUSHES: why})
-        there = dataclasses.replace(in_directory(BLOCK, "bbbb"), host=bare)
+        bare = replace(CAMPAIGN.host, more={WITHOUT_FLUSHES: why})
+        there = replace(in_directory(BLOCK, "bbbb"), host=bare)
         database.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), there))
         named = [word for id in order for word in ("--campaign", id)]
         said = " ".join(call("table", *named).split())
@@ -103,15 +103,15 @@ class TestSideBySide:
         )
 
     def test_each_machine_is_judged_by_its_own_power_cuts(self, database: Database) -> None:
-        other = dataclasses.replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
-        there = dataclasses.replace(in_directory(LOCAL, "bbbb"), host=other)
-        lost = dataclasses.replace(CUT_LOST, host=other)
+        other = replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
+        there = replace(in_directory(LOCAL, "bbbb"), host=other)
+        lost = replace(CUT_LOST, host=other)
         campaigns = (in_directory(LOCAL, "aaaa"), there)
         named = ("--campaign", "aaaa", "--campaign", "bbbb")
         database.write(RUNS, campaigns=campaigns, power_cuts=[CUT_KEPT, lost])
         loss = "raw/none lost acknowledged writes in 10 of 100 power cuts."
         assert f"In bench2, {loss}" in " ".join(call("table", *named).split())
-        both = [lost, dataclasses.replace(CUT_LOST, id="cc")]
+        both = [lost, replace(CUT_LOST, id="cc")]
         database.write(RUNS, campaigns=campaigns, power_cuts=both)
         said = " ".join(call("table", *named).split())
         assert loss in said
@@ -120,9 +120,7 @@ class TestSideBySide:
     def test_an_export_without_a_flush_loses_data_in_every_verb(self, database: Database) -> None:
         far, offers_none = "nbd:at=far/raw/none", (Check("host.nbd.can_flush", None, "off"),)
         runs = [
-            dataclasses.replace(run, path=far, cell=far, checks=offers_none)
-            if run.path == "raw/none"
-            else run
+            replace(run, path=far, cell=far, checks=offers_none) if run.path == "raw/none" else run
             for run in campaign_runs()
         ]
         database.write(runs)
@@ -156,7 +154,7 @@ def with_qemu(run: Run, name: str) -> Run:
     if run.path == "host":
         return run
     path = f"{run.path}/virtio:qemu={name}"
-    return dataclasses.replace(run, path=path, cell=f"{path}|{run.page_cache}")
+    return replace(run, path=path, cell=f"{path}|{run.page_cache}")
 
 
 @pytest.fixture
@@ -164,7 +162,7 @@ def old_and_new(database: Database) -> Database:
     runs = list(campaign_runs())
     guests = [run for run in runs if run.path != "host"]
     both = [
-        dataclasses.replace(with_qemu(run, name), id=f"{name[0]}{run.id}")
+        replace(with_qemu(run, name), id=f"{name[0]}{run.id}")
         for name in ("7.2.22", "10.0.2")
         for run in guests
     ]

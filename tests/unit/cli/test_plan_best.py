@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import Mount
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 BEST = ("plan", "raw/none", "qcow2/none", "qcow2/writethrough", "--find", "best")
 NO_BARRIER = "ext4 is mounted with nobarrier, so no flush reaches the disk"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.results.model import FILE_SYSTEM
 from vdisklab.results.power_cut import MODEL
+from vdisklab.value import replace
 from vdisklab.views.durability import durability_sentence, power_cut_word
 
 LOSS = "raw/unsafe loses flushed data in a power cut: cache mode unsafe drops flushes."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from vdisklab.path.power_cut_words import ClientKind
 from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.views import powercut as view
 from vdisklab.views.layout import Table
 

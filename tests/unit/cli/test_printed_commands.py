@@ -15,7 +15,6 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +64,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 from vdisklab.powercut import verb as powercut
 from vdisklab.results.model import Run
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import load_profile
 
 ROOT = Path(__file__).parents[3]

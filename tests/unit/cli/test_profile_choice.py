@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,6 +11,7 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
+from vdisklab.value import replace
 
 OF_A_DATABASE = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "profile": "postgresql"})
 NEWER = replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +17,7 @@ from vdisklab.fleet.host_campaign import LAST_LINES
 from vdisklab.fleet.quiet_settings import read_json, version_difference
 from vdisklab.fleet.verb import _without_results
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 NONSENSE = (
     "NaN", "[" * 100_000, '{"a":' * 100_000, "", "null", "[]", '{"status": NaN, "lines": []}',

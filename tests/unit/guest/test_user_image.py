@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from vdisklab.plan.plan_file import parse_plan_file, request_alike
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
 from vdisklab.storage.site import open_site
+from vdisklab.value import replace
 
 HOST = LocalHost()
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))

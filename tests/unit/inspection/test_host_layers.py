@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.disk_context import disk_path, unknown_layers
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.risk_kinds import FlushesDroppedBelow, SoftMount
+from vdisklab.value import replace
 
 
 @pytest.fixture

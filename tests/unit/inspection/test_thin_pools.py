@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.disk_context import DiskContext, ThinPool
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.units import GIB, MIB
+from vdisklab.value import replace
 
 POOL = ThinPool("vg/pool", may_grow=30 * GIB, free=10 * GIB, volumes=2, waits=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.results.values import BROKEN, HOST, a_campaign, a_run
@@ -15,6 +14,7 @@ from vdisklab.plan.run_request import ONLY_MEASURE
 from vdisklab.results.exchange import write_run
 from vdisklab.results.model import Campaign, Origin, Run
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 IMAGE = LabImage(Path("/cache/lab/feed"), "6.1", "3.11")
 

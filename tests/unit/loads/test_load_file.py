@@ -7,7 +7,6 @@ import json
 import lzma
 import os
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.unit.loads.loads import load, loads
 from vdisklab.errors import LoadError
 from vdisklab.loads.load import IoKind, RecordedLoad
 from vdisklab.loads.load_file import LARGEST_FILE, decode, encode, read_load
+from vdisklab.value import replace
 
 COLUMNS = ("due_us", "kind", "forced", "offset", "length", "service_us")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from vdisklab.path.segments import (
     ImageFormat,
     LayerKind,
 )
+from vdisklab.value import replace
 
 
 @given(disk_paths)

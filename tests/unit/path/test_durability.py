@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -24,6 +23,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.needs import FLUSH_AGAIN, Need, NeedKind, meets, nearest_hint, parse_need
 from vdisklab.path.rules import impossible, not_judgeable
 from vdisklab.path.segments import LayerKind
+from vdisklab.value import replace
 from vdisklab.views.durability import durability_sentence
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.guest import GuestPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile, Usual
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 REQUEST = Request(paths=("raw/none",), directory=Path("/srv"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from vdisklab.plan.destination import destination_of
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.units import GIB
+from vdisklab.value import replace
 from vdisklab.workload.profile_files import requested_profile
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from vdisklab.plan.guest import Qemu, RequestedQemu, parse_qemu, require_distinc
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
+from vdisklab.value import replace
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 OLD = Qemu("7.2.22", Path("/usr/bin/qemu-system-x86_64"), "7.2.22 (Debian 1:7.2)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
@@ -21,6 +21,7 @@ from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema, request_a
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request, command_words
 from vdisklab.plan.value_kinds import SECONDS, SIZE, WHOLE, Limits, ValueKind
+from vdisklab.value import replace
 
 PROFILE = Profile("tiny", "Tiny", (MeasurementPlan("one", "fio", {"rw": "read"}),))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from vdisklab.path.disk_path import parse_path
@@ -27,6 +25,7 @@ from vdisklab.platforms.risk_kinds import (
     Risk,
     SlowBus,
 )
+from vdisklab.value import replace
 
 
 def risks_of(path: str, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, forms, read_guests
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.storage.image_commands import data_path, key_path
+from vdisklab.value import replace
 
 ODD = """/srv/a b/<&>"'--$(id)/%s.img"""
 

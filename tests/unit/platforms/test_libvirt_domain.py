@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -24,6 +23,7 @@ from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.registry import forms
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.risk_kinds import FlushesDropped, SlowBus, StaleNote
+from vdisklab.value import replace
 
 KEYS = st.sampled_from(
     ["driver", "node-name", "drive", "id", "file", "filename", "cache", "direct", "no-flush", "aio",

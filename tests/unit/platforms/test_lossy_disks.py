@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import forms, read_guests
 from vdisklab.platforms.request import ExportRequest
 from vdisklab.platforms.risk_kinds import FlushesDroppedBelow, LossyImage
+from vdisklab.value import replace
 
 DURABLE = parse_need("durable")
 SHM = "/dev/" + "shm"  # a name, which nothing here opens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
 from vdisklab.platforms.where_set import write_there
+from vdisklab.value import replace
 
 STORAGES = "lvmthin: thin\n\tthinpool data\n\tvgname pve\ndir: shelf\n\tpath /srv\n"
 TO = "lvmthin/none/virtio:aio=io_uring:detect_zeroes=on"

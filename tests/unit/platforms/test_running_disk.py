@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.qemu import as_running, monitor_of
+from vdisklab.value import replace
 
 DISK = ConfiguredDisk("web", "d0", "/a.img", parse_path("raw/writeback"))
 

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +19,7 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import change_of, read_guests
 from vdisklab.platforms.risk_kinds import FlushesDroppedBelow
 from vdisklab.platforms.shell_script import commands_of
+from vdisklab.value import replace
 
 Q = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.raw,format=raw,if=virtio,cache={1}"
 ONE = Q.format("one", "none")

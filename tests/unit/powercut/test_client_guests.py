@@ -12,7 +12,6 @@ import subprocess
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +39,7 @@ from vdisklab.powercut.guest_clients import (
 )
 from vdisklab.powercut.sectors import make_sectors, read_versions
 from vdisklab.units import SECTOR
+from vdisklab.value import replace
 
 RUN1 = Disk("run1", 1, {"driver": "file", "filename": "/x"}, "raw", CacheMode.NONE, Attachment())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from vdisklab.powercut.synced_files import FileAnswer
 from vdisklab.powercut.synced_sectors import DISK_BYTES, first_sector, kept_sectors
 from vdisklab.results.power_cut import MODEL, ControlResult, Counterexample, PowerCut
 from vdisklab.units import KIB, SECTOR
+from vdisklab.value import replace
 from vdisklab.views import powercut as view
 
 LOG = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from vdisklab.powercut.crash_states import (
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.sectors import NoVersion
 from vdisklab.units import SECTOR
+from vdisklab.value import replace
 
 # Sectors 0 to 3 written twice, 2 to 5 in between; oldest at 12, 16 and never.
 WRITES = (Write(2, 0, 4, 10, 11, 12), Write(3, 2, 4, 12, 15, 16), Write(4, 0, 2, 16, 18))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -20,6 +19,7 @@ from vdisklab.powercut.client import (
     unrequested_flushes,
 )
 from vdisklab.storage.write_log import Flag, LogEntry
+from vdisklab.value import replace
 
 WRITE, FLUSH = LogEntry(0, 512, Flag(0), 0), LogEntry(0, 0, Flag.FLUSH, 0)
 

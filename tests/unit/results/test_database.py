@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -18,6 +17,7 @@ from vdisklab.results import schema
 from vdisklab.results.database import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 
 from .damaging import unchecked
 from .postgresql_server import PASSWORD, Server

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,6 +35,7 @@ from vdisklab.results.exchange import (
 from vdisklab.results.model import Campaign, Direction, Origin, Run, Sample
 from vdisklab.results.power_cut import Counterexample
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 
 from .test_store import MANY
 from .values import BROKEN, a_campaign, a_measurement, a_power_cut, a_run, campaigns_with_runs

@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from vdisklab.actions.import_ import import_files
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 
 DATA = Path(__file__).parents[2] / "data"
 NAMES = ("my VM at home", "zfs box/2", "raw/nonsense", "VM (cold)")

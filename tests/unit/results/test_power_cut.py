@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from vdisklab.errors import DatabaseError
 from vdisklab.results.power_cut import Counterexample, PowerCut
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 
 from .values import HOST, NOON
 

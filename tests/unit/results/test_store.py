@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from vdisklab.analysis.observations import Round
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.results.store import Store, default_url, open_store
+from vdisklab.value import replace
 
 from .programs import start
 from .values import (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.results.model import Evidence, IoCounters, RunSums
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 
 from .values import BROKEN, a_campaign, a_measurement, a_run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -31,6 +30,7 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import plan_error
+from vdisklab.value import replace
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 HOST = HostFacts(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +38,7 @@ from vdisklab.storage.zfs import (
     volume_command as zvol_command,
 )
 from vdisklab.units import MIB
+from vdisklab.value import replace
 
 from .scripted_host import ScriptedHost
 

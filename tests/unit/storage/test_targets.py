@@ -34,7 +34,7 @@ def test_where_an_image_is_and_what_a_guest_of_a_group_gets() -> None:
 
 
 def test_a_layer_keeps_what_is_known_below() -> None:
-    below = Device(DISKS[0], {"loop.direct_io": "off"}, (WORK / "s.slice",), DISKS)
+    below = Device(DISKS[0], {"loop.direct_io": "off"}, (WORK / "s.slice",), disks=DISKS)
     above = below.file_system(WORK / "m", {"ext4.mount": "rw"})
     assert above.properties == {"loop.direct_io": "off", "ext4.mount": "rw"}
     assert above.caches == (WORK / "m", WORK / "s.slice")

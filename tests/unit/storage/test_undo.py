@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from vdisklab.storage.undo import (
     openers_of,
     remove_directory,
 )
+from vdisklab.value import replace
 
 
 def process(proc: Path, pid: int, *, program: str | None, arguments: bytes = b"") -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -15,6 +14,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Measurement, Run, Sample, Series
 from vdisklab.results.store import Store
+from vdisklab.value import replace
 
 CACHES = {"none": 0.8, "directsync": 0.35, "writeback": 0.9, "writethrough": 0.3, "unsafe": 1.25,
           "default": 0.9}  # fmt: skip

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.analysis.made import cell
@@ -19,6 +17,7 @@ from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction
+from vdisklab.value import replace
 from vdisklab.views.choice import MOST_CHARACTERS, headline, short_headline, verdict_lines
 
 LIBVIRT = PresentDisk(cell("raw/default"), Platform.LIBVIRT)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from vdisklab.answers.disks import ExistingDisk
@@ -18,6 +16,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.risk_kinds import AioConflict, FlushesDroppedBelow
+from vdisklab.value import replace
 from vdisklab.views.commits import commits_after_a_power_cut
 
 

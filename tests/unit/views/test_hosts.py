@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.analysis.made import P99, cell
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import Score
+from vdisklab.value import replace
 from vdisklab.views.hosts import spread_sentences
 
 PAIR = Agreement(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.analysis.made import campaign_runs
@@ -19,6 +17,7 @@ from vdisklab.results.model import (
     Member,
     Sample,
 )
+from vdisklab.value import replace
 from vdisklab.views.layout import Table
 from vdisklab.views.show import tables
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -25,6 +24,7 @@ from vdisklab.errors import PlanError
 from vdisklab.numbers import MISSING
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Direction
+from vdisklab.value import replace
 from vdisklab.views.table import bonnie, bonnie_text, crystaldiskmark_text, grid, tables
 from vdisklab.workload.importing import recognise
 

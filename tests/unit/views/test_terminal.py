@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,12 +15,12 @@ from rich.console import Console
 from vdisklab import numbers
 from vdisklab.documents import as_csv
 from vdisklab.sanitise import sanitise, sanitise_line
+from vdisklab.value import Value
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.terminal import _WORDS, lines_of, show, wrap
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Value):
     key: str | float | int | bool | None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from vdisklab.answers.disks import Advice, DiskAction, ExistingDisk
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.value import replace
 from vdisklab.views import advise
 
 NOW, THEN = parse_path("raw/unsafe"), parse_path("raw/none")

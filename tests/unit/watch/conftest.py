@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from threading import Thread
 
 import pytest
 
+from vdisklab.value import replace
 from vdisklab.watch.app import make_app, make_server
 from vdisklab.watch.door import Door, make_door, opened
 from vdisklab.watch.verb import naming

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.unit.stored import Database
 from tests.unit.watch.conftest import served
 from tests.unit.watch.test_pages import measuring
 from vdisklab.progress import Throughput
+from vdisklab.value import replace
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ from tests.unit.stored import Database
 from tests.unit.watch.visitor import Answered, ask
 from vdisklab.cli.shell.main import main
 from vdisklab.results.store import open_store
+from vdisklab.value import replace
 from vdisklab.watch import metrics
 from vdisklab.watch.app import make_app
 from vdisklab.watch.door import make_door

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
@@ -36,6 +35,7 @@ from vdisklab.progress import (
     Throughput,
     silent,
 )
+from vdisklab.value import replace
 from vdisklab.watch.app import make_app
 from vdisklab.watch.door import Door, make_door
 from vdisklab.watch.verb import naming

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Direction
+from vdisklab.value import replace
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.program import Outputs, ProgramResult, Subject, Timing
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB
+from vdisklab.value import replace
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.fio_report import outcome_of, read_report
 from vdisklab.workload.fiojob import groups, job_profile, reach

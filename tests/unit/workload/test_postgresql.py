@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Direction, Evidence, IoCounters
 from vdisklab.units import GIB, MIB
+from vdisklab.value import replace
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.postgresql import Postgresql, read_report
 from vdisklab.workload.program import Around, Gate, Outputs, ProgramResult, Subject, Timing

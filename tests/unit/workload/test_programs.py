@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Direction, IoCounters
 from vdisklab.units import GIB, MIB
+from vdisklab.value import replace
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
 from vdisklab.workload.program import (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from vdisklab.errors import PlanError, WorkloadError
@@ -11,6 +9,7 @@ from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
+from vdisklab.value import replace
 from vdisklab.workload.program import Outputs, Script, Subject, Timing
 from vdisklab.workload.registry import workload_for
 from vdisklab.workload.systems import boot_samples, systems_of

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
 
 
-@dataclass(frozen=True, slots=True)
 class NoBaseline(Diagnostic):
     """Scores are missing because the baseline has no numbers.
 
@@ -33,7 +30,6 @@ class NoBaseline(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class MiddleBaseline(Diagnostic):
     """The baseline has no numbers, so scores relate to another path."""
 

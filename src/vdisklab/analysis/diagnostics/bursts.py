@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -16,12 +15,12 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
 from vdisklab.results.model import Direction
 from vdisklab.units import named
+from vdisklab.value import replace
 
 MEANS_SOMETHING = 1.5
 """A burst that is this many times as fast as what lasts is told."""
 
 
-@dataclass(frozen=True, slots=True)
 class Burst(OfMeasurement):
     """A cell's writes went to the host's memory faster than they reach the disk."""
 
@@ -39,7 +38,6 @@ class Burst(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NoLastingRate(OfMeasurement):
     """Cells whose writes have no sustained rate, because nothing on this host could sync them."""
 

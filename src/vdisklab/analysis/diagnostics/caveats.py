@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.documents import HIDDEN, RARE
+from vdisklab.documents import RARE
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.results.model import Campaign, Origin, RanUnder, RunOutline
+from vdisklab.value import HIDDEN, Value
 
 _EMULATED = "good for comparing host-side choices, not for the speed of a KVM guest"
 EMULATION = f"under emulation (TCG): {_EMULATED}"
@@ -26,12 +26,11 @@ def emulation_of(guest_arch: str) -> str:
     return f"in guests of {guest_arch}, under emulation (TCG): {_EMULATED}"
 
 
-@dataclass(frozen=True, slots=True)
 class Emulated(Diagnostic):
     """The guests ran under TCG. `guest_arch` is theirs, if it is not the host's."""
 
     guest_arch: str | None = None
-    kvm: str = field(default=ASK_DOCTOR, metadata=HIDDEN)
+    kvm: Annotated[str, HIDDEN] = ASK_DOCTOR
 
     def __str__(self) -> str:
         if self.guest_arch is not None:
@@ -43,7 +42,6 @@ def _on_a_host_of(guest_arch: str) -> str:
     return f"KVM runs them on hosts of {guest_arch} only."
 
 
-@dataclass(frozen=True, slots=True)
 class InEmulatedHost(Diagnostic):
     """The guests ran under KVM in a host that is emulated itself, such as the lab."""
 
@@ -51,7 +49,6 @@ class InEmulatedHost(Diagnostic):
         return f"Measured {UNDER_EMULATED_KVM}. Measure on the machine that the numbers are for."
 
 
-@dataclass(frozen=True, slots=True)
 class InLab(Diagnostic):
     """Measured in the lab: a host in a virtual machine, on temporary disks."""
 
@@ -63,8 +60,7 @@ LEAST_HOSTS = 3
 """From so many hosts on, they are ranked together (`analysis/fleet/host_ranks.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caveats:
+class Caveats(Value):
     """Why numbers are not a measure of this machine, or not of all machines in the database."""
 
     accelerator: Annotated[
@@ -88,11 +84,11 @@ class Caveats:
         "the host of the numbers, if the database has others and none was named",
         RARE,
     ] = None
-    of_hosts: int | None = field(default=None, metadata=HIDDEN)
+    of_hosts: Annotated[int | None, HIDDEN] = None
     """How many hosts the database has then."""
-    measured_now: str | None = field(default=None, metadata=HIDDEN)
+    measured_now: Annotated[str | None, HIDDEN] = None
     """Who measures the campaign at this moment, and how much is stored, as a clause."""
-    kvm: str = field(default=ASK_DOCTOR, metadata=HIDDEN)
+    kvm: Annotated[str, HIDDEN] = ASK_DOCTOR
     """The way to KVM on the host that measured, in a sentence."""
 
     @property

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Annotated
 
 from vdisklab.as_text import Saying
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import HIDDEN, Value
 
 SHOWN_OF_A_KIND = 6
 """Maximum number of listed diagnostics of one kind; the others are counted."""
 
 
-class Diagnostic(Saying):
-    """The base of all kinds; each is a dataclass with its sentence as `__str__`."""
-
-    __slots__ = ()
+class Diagnostic(Saying, Value):
+    """The base of all kinds; each is a value with its sentence as `__str__`."""
 
     @property
     def about(self) -> tuple[MeasuredCell, ...]:
@@ -26,11 +24,10 @@ class Diagnostic(Saying):
         return cells if single is None else (*cells, single)
 
 
-@dataclass(frozen=True, slots=True)
-class OfMeasurement(Diagnostic):
+class OfMeasurement(Diagnostic, kw_only=True):
     """A diagnostic that names a measurement. How long it ran changes what its numbers show."""
 
-    runtime: float | None = field(default=None, kw_only=True, metadata=HIDDEN)
+    runtime: Annotated[float | None, HIDDEN] = None
     """Seconds for which the measurement ran, if that is known."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -15,7 +14,6 @@ IDLE_BELOW = 0.5
 """A path that had a request in less than this share of the time was idle most of it."""
 
 
-@dataclass(frozen=True, slots=True)
 class LoadTooSmall(Diagnostic):
     """No path is shown to differ, and all of them were idle most of the time."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -40,7 +39,6 @@ def more_imports(results: int, campaign: str) -> str:
     return f"import {results} or more results of each path (import --as PATH --into {campaign})"
 
 
-@dataclass(frozen=True, slots=True)
 class TooFewRounds(Diagnostic):
     """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds, and
     `command` continues the campaign, on the host `on` if the database has several."""
@@ -76,7 +74,6 @@ class TooFewRounds(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class LacksMeasure(Diagnostic):
     """Cells that were measured in `rounds`, enough for a rank (`want`), but without a number of
     these `measures` in some."""
@@ -99,7 +96,6 @@ class LacksMeasure(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class GateMissed(Diagnostic):
     """A condition that does not hold, so that a number is not the disk's: the cells get no rank.
 
@@ -126,7 +122,6 @@ class GateMissed(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class UnplannedLook(Diagnostic):
     """The campaign has not, or not only, the `planned` rounds; None for a race."""
 
@@ -152,7 +147,6 @@ class UnplannedLook(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ShortSpan(Diagnostic):
     """All rounds of a campaign lie within so many `seconds`: no number says what changes later.
 
@@ -176,7 +170,6 @@ class ShortSpan(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class DroppedBySearch(Diagnostic):
     """Cells that lack rounds because a search for the best had no need of them."""
 
@@ -191,7 +184,6 @@ class DroppedBySearch(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NoCommonRound(Diagnostic):
     """Cells that were never measured in the same round as the ranked ones."""
 
@@ -204,7 +196,6 @@ class NoCommonRound(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NothingToCompare(Diagnostic):
     """Only one cell: a rank needs two."""
 
@@ -214,7 +205,6 @@ class NothingToCompare(Diagnostic):
         return f"{self.cell} alone could be ranked, and a rank needs two. Measure another with it."
 
 
-@dataclass(frozen=True, slots=True)
 class OlderAnswer(Diagnostic):
     """These campaigns compare nothing, but another campaign of this host compares paths."""
 
@@ -227,7 +217,6 @@ class OlderAnswer(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Inconclusive(Diagnostic):
     """No pair of the ranked cells is shown to differ."""
 
@@ -240,7 +229,6 @@ class Inconclusive(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class FailedCell(Diagnostic):
     """A cell that failed in `rounds` rounds; `reason` is that of the last failure."""
 
@@ -254,7 +242,6 @@ class FailedCell(Diagnostic):
         return f"{self.cell}: failed in {rounds} ({self.failure}): {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
 class TooSlow(Diagnostic):
     """Cells whose measurement did not end in time in `rounds` rounds (together).
 
@@ -277,7 +264,6 @@ class TooSlow(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SharedRounds(Diagnostic):
     """Ranked cells are fast and slow in the same rounds, which makes up `share` of their noise."""
 

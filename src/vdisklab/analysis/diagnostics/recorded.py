@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from vdisklab.results.model import (
     TimedMeasurement,
 )
 from vdisklab.units import counted, format_bytes, in_percent, named
+from vdisklab.value import replace
 
 _MOST_AGED = 6
 """Maximum number of cells that a sentence lists with their fragments."""
@@ -63,7 +63,6 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 _DECIDING = ("governor", "mitigations", "smt", "microcode", "qemu_img", "virtualised")
 
 
-@dataclass(frozen=True, slots=True)
 class FromPageCache(OfMeasurement):
     """Only a `share` (0 to 1) of the bytes read or written reached the device during the run.
 
@@ -104,7 +103,6 @@ class FromPageCache(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ColdInPart(Diagnostic):
     """Cells with a cold page cache whose measurements read part of their bytes from it.
 
@@ -122,7 +120,6 @@ class ColdInPart(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class FitsInMemory(Diagnostic):
     """The measured disk fits into the host's memory, and these cells use the page cache.
 
@@ -150,7 +147,6 @@ class FitsInMemory(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ThinImage(Diagnostic):
     """Images that grew while they were measured; `bytes_grown` is the largest growth in a run."""
 
@@ -166,7 +162,6 @@ class ThinImage(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ClockTrouble(Diagnostic):
     """A program counted more seconds than passed on the host: the guest's clock runs fast."""
 
@@ -183,7 +178,6 @@ class ClockTrouble(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class FrequencyGovernor(Diagnostic):
     """The processor's frequency was set by a power-saving governor."""
 
@@ -196,7 +190,6 @@ class FrequencyGovernor(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NoisyNeighbour(Diagnostic):
     """The hypervisor took CPU time: `share` of all CPUs in the worst of `measurements`."""
 
@@ -212,7 +205,6 @@ class NoisyNeighbour(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class NotDirect(Diagnostic):
     """ZFS accepted O_DIRECT but served it from its cache; `version` is that of ZFS."""
 
@@ -227,7 +219,6 @@ class NotDirect(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class AllMayBeDirty(Diagnostic):
     """Cells whose bounded memory (`--cache-memory`) was a control group of version 1."""
 
@@ -242,7 +233,6 @@ class AllMayBeDirty(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class HostChanged(Diagnostic):
     """Joined campaigns of one machine whose facts differ."""
 
@@ -256,7 +246,6 @@ class HostChanged(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class QueueDiffers(Diagnostic):
     """A setting of the disk's queue, in the guest or on the host, that no path requests.
 
@@ -275,7 +264,6 @@ class QueueDiffers(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Aged(Diagnostic):
     """The campaign aged its images (`--age`). For each cell: the pieces of the image's file before
     and after the rewrites, and those of the disk in the image if they changed. Unknown numbers are
@@ -297,7 +285,6 @@ class Aged(Diagnostic):
         return " ".join(sentences)
 
 
-@dataclass(frozen=True, slots=True)
 class SeveralGuests(Diagnostic):
     """Cells were measured in `numbers` of guests at once; a rate is the sum over the guests.
 
@@ -331,7 +318,6 @@ class SeveralGuests(Diagnostic):
         return f"{said} times grow with their number: {way}"
 
 
-@dataclass(frozen=True, slots=True)
 class OpenLoad(Diagnostic):
     """Each guest sent requests at a given rate, so rates show that load."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -20,7 +19,6 @@ MANY_RETRANSMITS = 20
 """Retransmitted segments of one run that are worth a sentence; a healthy wire has a few or none."""
 
 
-@dataclass(frozen=True, slots=True)
 class UnequalPromises(Diagnostic):
     """Targets, as named, on which a write with cache=none is stable at different moments."""
 
@@ -34,7 +32,6 @@ class UnequalPromises(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ServerMemory(Diagnostic):
     """Targets on servers, whose memory may have served the numbers."""
 
@@ -47,7 +44,6 @@ class ServerMemory(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ClaimedNoCache(Diagnostic):
     """Devices, as they were named, whose server claims that they have no write cache."""
 
@@ -61,7 +57,6 @@ class ClaimedNoCache(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ClientMemory(Diagnostic):
     """Cells on librbd with a cache mode that turns its cache on."""
 
@@ -75,7 +70,6 @@ class ClientMemory(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SharedServer(Diagnostic):
     """Several targets on one server, or behind one interface of this host."""
 
@@ -89,7 +83,6 @@ class SharedServer(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Retransmits(Diagnostic):
     """Segments that were sent again on the connections of a cell: `number` in its last run."""
 
@@ -106,7 +99,6 @@ class Retransmits(Diagnostic):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SmallPackets(Diagnostic):
     """A target, by its name, that packets of the interface's size do not reach (in bytes)."""
 

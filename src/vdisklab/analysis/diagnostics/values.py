@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,12 @@ from vdisklab.analysis.observations import (
     medians,
 )
 from vdisklab.analysis.paired_ratios import paired_ratios
-from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.units import in_percent, named
+from vdisklab.value import HIDDEN
 
 TREND_FROM = 5
 """Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""
@@ -55,7 +55,6 @@ HIGHEST_SHARE = 1.1
 queues of a guest may ask for more than the host's job did."""
 
 
-@dataclass(frozen=True, slots=True)
 class Drift(OfMeasurement):
     """All cells drifted the same way over the rounds: `change` is last/first - 1."""
 
@@ -76,7 +75,6 @@ class Drift(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SlowFirstRound(OfMeasurement):
     """The first round of a campaign is `factor` (below 1) times as good as the others."""
 
@@ -93,7 +91,6 @@ class SlowFirstRound(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class RoundsDepend(OfMeasurement):
     """The part of a round's noise that lasts into the next, with its standard error."""
 
@@ -101,7 +98,7 @@ class RoundsDepend(OfMeasurement):
     campaign: str
     part: float
     error: float
-    raced: bool = field(default=False, metadata=HIDDEN)
+    raced: Annotated[bool, HIDDEN] = False
     """True if a race has decided already, so that no other race helps."""
 
     def __str__(self) -> str:
@@ -115,7 +112,6 @@ class RoundsDepend(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Bimodal(OfMeasurement):
     """A cell's rounds form two groups, the upper one `apart` times as high (None: the lower one has
     zeros)."""
@@ -135,7 +131,6 @@ class Bimodal(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class GuestCeiling(OfMeasurement):
     """Cells that reach `share` of the guest's speed on the null device, which has no disk."""
 
@@ -153,7 +148,6 @@ class GuestCeiling(OfMeasurement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceCeiling(OfMeasurement):
     """Cells as fast as the same workload on the host: the device is the limit, not the path."""
 

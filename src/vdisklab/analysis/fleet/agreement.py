@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -15,10 +14,10 @@ from vdisklab.analysis.observations import Floats, MeasureKey, logarithms
 from vdisklab.analysis.paired_ratios import Ratio, holm, paired_ratios
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class HostRatio:
+class HostRatio(Value):
     """A / B on one host, from its own rounds."""
 
     host: str
@@ -33,8 +32,7 @@ class HostRatio:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Value):
     """A / B in one measure over hosts; with a rate of zero there is no interval."""
 
     measure: MeasureKey

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -14,13 +13,13 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.fleet.outlier_hosts import FAST, SLOW
 from vdisklab.analysis.observations import MeasureKey, Observations, median
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import Value
 
 RANGES = 2
 """The host is farther from the nearest other one than this many times the range of the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostApart:
+class HostApart(Value):
     """A path whose ratio to the baseline is alike on all hosts but one."""
 
     cell: MeasuredCell

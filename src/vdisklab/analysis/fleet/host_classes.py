@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -16,13 +15,13 @@ from vdisklab.analysis.summary import value_or_none
 from vdisklab.documents import Probability
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
+from vdisklab.value import Value
 
 SHUFFLES = 1999
 """Permutations of the hosts: the smallest p-value is 1 in 2000."""
 
 
-@dataclass(frozen=True, slots=True)
-class BetterPath:
+class BetterPath(Value):
     """A cell that is shown to beat the fleet's one on the hosts of one class."""
 
     cell: MeasuredCell

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +26,10 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import round_effects
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.value import Value, replace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FleetNumbers:
+class FleetNumbers(Value, eq=False):
     """The numbers of all rounds, the host of each campaign, and their `host_means`.
 
     `units` are the independent replications: the means of groups of hosts that share something;
@@ -48,7 +46,7 @@ class FleetNumbers:
         """The hosts with numbers, by name."""
         return tuple(round.campaign for round in self.means.rounds)
 
-    def of_hosts(self, hosts: Collection[str], unit_of: Mapping[str, str]) -> Self:
+    def of_hosts(self, hosts: Collection[str], unit_of: Mapping[str, str]) -> FleetNumbers:
         """The numbers with means of some hosts only; `unit_of` has the group of each host."""
         means = of_hosts(self.means, hosts)
         return replace(self, means=means, units=units_of(means, unit_of))

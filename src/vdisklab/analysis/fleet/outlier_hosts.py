@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -15,6 +14,7 @@ from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
+from vdisklab.value import Value
 
 MIN_PEERS = 5
 """Minimum number of hosts with the same facts to call one of them an outlier."""
@@ -37,8 +37,7 @@ Rosner's limits are right from 15 on, and fewer hosts say little about tails.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OnePath:
+class OnePath(Value):
     """The path that makes more than half of a host's difference from its peers."""
 
     cell: MeasuredCell
@@ -47,8 +46,7 @@ class OnePath:
     count: Annotated[int, "the other paths"]
 
 
-@dataclass(frozen=True, slots=True)
-class OutlierHost:
+class OutlierHost(Value):
     """A host that is slower or faster than others with the same facts."""
 
     host: str
@@ -69,8 +67,7 @@ class OutlierHost:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutlierSearch:
+class OutlierSearch(Value):
     """The outliers, the slowest first, and the hosts that have too few peers for an answer."""
 
     outliers: tuple[OutlierHost, ...]

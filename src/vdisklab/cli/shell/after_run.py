@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +21,7 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import DURABLE, Need
 from vdisklab.results.store import Store
 from vdisklab.units import counted
+from vdisklab.value import replace
 from vdisklab.views import rank, table
 from vdisklab.views.layout import Table
 from vdisklab.views.recommend import verdict_table

@@ -9,13 +9,13 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 from vdisklab.errors import VdisklabError
 from vdisklab.host.mounts import may_measure_in
+from vdisklab.value import Value, replace
 
 NAME = "vdisklab"
 
@@ -32,8 +32,7 @@ _NEW = re.compile(r" --new(?= |$)")
 """The option that begins anew what the same command would continue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Value):
     """The user and the command that started this process.
 
     `program` is what the user's shell must run to start vdisklab again, quoted, and `whole_program`
@@ -91,7 +90,7 @@ class Caller:
         as_root = self.becomes_root(command, layered)
         return f"{self.as_root}{self.root_program}" if as_root else self.program
 
-    def anywhere(self) -> Self:
+    def anywhere(self) -> Caller:
         """The same for a reader whose shell may be in another directory."""
         return replace(self, program=self.whole_program)
 

@@ -11,11 +11,10 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from html import escape, unescape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
@@ -24,6 +23,7 @@ from vdisklab.cli.shell.verbs import KEPT, naming_options, verb_files
 from vdisklab.errors import LayersMissingError, PlanError, SeparateCampaignsError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 from vdisklab.path.named_target import NamedTarget, as_typed, options_of, parse_target
+from vdisklab.value import Value, field, replace
 
 if TYPE_CHECKING:
     from vdisklab.plan.option_rows import OptionRows
@@ -54,8 +54,7 @@ _TAGS = re.compile(r"</?span[^>\n]*>")
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Value):
     """The names that the user gave; None or empty for the default.
 
     `kept` are the options, as spelled, that decide what an answer says, such as `--disk plp`.
@@ -73,7 +72,7 @@ class Named:
     caller: Caller = field(default_factory=Caller.of_process)
 
     @classmethod
-    def by(cls, *requests: OptionRows | Named) -> Self:
+    def by(cls, *requests: OptionRows | Named) -> Named:
         """What a verb's requests name, in their rows `db` and `campaign` (one, several or none)."""
         db = next((db for each in requests if (db := getattr(each, "db", None))), None)
         secrets = tuple(pair for request in requests for pair in getattr(request, "secret", ()))
@@ -85,7 +84,7 @@ class Named:
         return replace(named, secrets=secrets, layered=layered, kept=tuple(dict.fromkeys(kept)))
 
     @classmethod
-    def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
+    def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Named:
         """Taken from a verb's options; `db` is text, or None. A database named by VDISKLAB_DB is
         left out: the next command reads that variable too.
         """
@@ -93,7 +92,7 @@ class Named:
             db = None
         return cls(db, tuple(campaigns or ()))
 
-    def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
+    def on_targets_of(self, campaigns: Sequence[Any]) -> Named:
         """The same, for commands with paths on the targets of these campaigns, or that measure them
         again."""
         plans = [getattr(campaign, "plan", {}) for campaign in campaigns]  # none of imported ones

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.inspection.platforms_here import platforms_here
 from vdisklab.path.platforms import Platform
 from vdisklab.results.model import Campaign
+from vdisklab.value import replace
 from vdisklab.views.choice import keeps_what_is_there, names_a_disk
 from vdisklab.views.layout import Table
 from vdisklab.views.run import export_note

@@ -6,7 +6,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -31,6 +31,7 @@ from vdisklab.plan.option_rows import (
     settings_of,
 )
 from vdisklab.plan.value_kinds import FILES, SWITCH, TEXT, ValueKind, one_of, several
+from vdisklab.value import replace
 
 _Status = TypeVar("_Status")
 

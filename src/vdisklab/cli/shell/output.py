@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.path.named_target import as_typed
 from vdisklab.plan.option_rows import OptionRows
 from vdisklab.units import whole_number
+from vdisklab.value import replace
 from vdisklab.views.layout import Column, Table
 from vdisklab.views.terminal import show
 

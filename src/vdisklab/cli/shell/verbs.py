@@ -12,13 +12,15 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import typer
+
+from vdisklab.value import Value
 
 PACKAGE = "vdisklab"
 
@@ -34,8 +36,7 @@ class VerbPanel(StrEnum):
     STORED = "Stored results"
 
 
-@dataclass(frozen=True, slots=True)
-class VerbFile:
+class VerbFile(Value):
     """Where a verb is: `function` in `module`, which is the file `source`."""
 
     name: str
@@ -48,8 +49,7 @@ class VerbFile:
         return ast.parse(self.source.read_bytes())
 
 
-@dataclass(frozen=True, slots=True)
-class ListedVerb:
+class ListedVerb(Value):
     """The facts about a verb that its file states."""
 
     file: VerbFile

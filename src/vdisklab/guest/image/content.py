@@ -32,6 +32,7 @@ from vdisklab.guest.image.kernel import (
 from vdisklab.guest.systems import STDERR_LOG
 from vdisklab.host.command import Host, install_hint
 from vdisklab.path.segments import Bus
+from vdisklab.value import Value
 
 # In Debian and in the guest /bin, /lib… are links into /usr; files of other hosts move there.
 MERGED = ("bin", "sbin", "lib", "lib64", "lib32")
@@ -74,8 +75,7 @@ _LIBRARY = re.compile(r"^\s+(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Value):
     """One file: type, permissions and content; the content of a link is its target.
 
     `source` is a host file that holds the content; it is read when the tree is written.
@@ -387,8 +387,7 @@ def _aliases(modules: Iterable[Module]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Value):
     """A program that the guest gets if the host has it.
 
     An `early` program is in the RAM file system: the agent needs it before the disk is mounted.
@@ -445,8 +444,7 @@ SERVERS = (
 """Databases, and what starts them; a guest that boots from its disk goes without."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledProgram:
+class InstalledProgram(Value):
     """A program of this host: the path where it was found, and the file behind all links."""
 
     program: Program

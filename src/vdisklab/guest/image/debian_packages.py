@@ -19,7 +19,6 @@ import platform
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from vdisklab.host.command import Completed, Host
 from vdisklab.host.mounts import free_bytes
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.plan.guest import System
+from vdisklab.value import Value
 
 _DOWNLOAD_SECONDS = 900.0
 
@@ -49,8 +49,7 @@ _CAUSES = (
 _RECIPE = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Apt:
+class Apt(Value):
     """apt's options for packages of another architecture; none for this host's own."""
 
     options: tuple[str, ...] = ()
@@ -168,8 +167,7 @@ def _apt_get(
         raise _explain(" ".join(wanted), error) from error
 
 
-@dataclass(frozen=True, slots=True)
-class PackageSet:
+class PackageSet(Value):
     """Downloaded packages: `directory` for the host, `disk` (ext4) for a guest."""
 
     directory: Path

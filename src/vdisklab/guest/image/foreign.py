@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from vdisklab.guest.image.debian_packages import Apt, download_packages
 from vdisklab.guest.image.elf import needed_libraries
 from vdisklab.host.command import PROGRAMS, Host
 from vdisklab.path.architecture import GUEST, is_foreign
+from vdisklab.value import Value
 
 _UPDATE_SECONDS = 600.0
 _MANIFEST = "manifest.json"
@@ -37,8 +37,7 @@ _LIBRARIES = (
 _FORM = "$(ORIGIN)|$(REPO_URI)|$(CODENAME)|$(COMPONENT)|$(SIGNED_BY)"
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignSystem:
+class ForeignSystem(Value):
     """Programs of another architecture below `root`; `versions` has those of their packages."""
 
     root: Path

@@ -25,7 +25,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ from vdisklab.guest.image.kernel import Kernel
 from vdisklab.guest.image.packed import unpack
 from vdisklab.host.command import Host
 from vdisklab.path.architecture import GUEST, is_foreign
+from vdisklab.value import Value
 
 IMAGE_SERIAL = "vdisklab-image"
 """Serial number by which the guest finds the virtio disk with `GuestImage.root`."""
@@ -77,8 +77,7 @@ _UUID = "0f4a7a9e-7c55-4a8b-8f0d-2f7a3a1f6b52"
 _SCRIPTS = ("init-disk.sh", "prepare-disk.sh", "shutdown.sh")
 
 
-@dataclass(frozen=True, slots=True)
-class GuestImage:
+class GuestImage(Value):
     """The files that QEMU boots: `-kernel`, `-initrd`, `-append`, and `root` as a read-only virtio
     disk.
 
@@ -226,8 +225,7 @@ def _prune(directory: Path) -> None:
             shutil.rmtree(manifest.parent, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSystem:
+class DiskSystem(Value):
     """The files to boot from a disk: the RAM file system, and the directory of the disk's files."""
 
     initrd: Path

@@ -13,7 +13,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +26,7 @@ from vdisklab.host.command import Host, not_installed
 from vdisklab.path.architecture import GUEST, is_foreign
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import GuestPlan
+from vdisklab.value import Value
 
 # All but AHCI, USB and 9p. This kernel has fewer built-in drivers and boots about 5 % faster.
 _CLOUD_BUSES = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
@@ -89,8 +89,7 @@ class Flavour(StrEnum):
         return packages.cloud_kernel if self is Flavour.CLOUD else packages.kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Value):
     """A kernel for guests: its boot file, and below `modules_root` its `lib/modules/RELEASE`."""
 
     image: Path
@@ -301,8 +300,7 @@ def needed_modules(buses: Iterable[Bus], schedulers: Iterable[str] = ()) -> list
     return sorted({*AGENT_MODULES, *ROOT_MODULES, *of_buses, *of_schedulers})
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Value):
     """One module: its file, and the names of the modules it depends on."""
 
     name: str
@@ -311,8 +309,7 @@ class Module:
     aliases: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ModuleTree:
+class ModuleTree(Value, dict=True):
     """The modules of one kernel: the directory `lib/modules/RELEASE`."""
 
     directory: Path

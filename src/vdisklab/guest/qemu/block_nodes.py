@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vdisklab.path.disk_path import Attachment, Image
 from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.value import Value
 
 Arguments = Mapping[str, Any]
 
@@ -53,8 +53,7 @@ HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
 VIRTIOFSD = "virtiofsd"
 
 
-@dataclass(frozen=True, slots=True)
-class QmpCommand:
+class QmpCommand(Value):
     """One command of QEMU's machine protocol."""
 
     execute: str
@@ -64,8 +63,7 @@ class QmpCommand:
         return json.dumps({"execute": self.execute, "arguments": self.arguments})
 
 
-@dataclass(frozen=True, slots=True)
-class ImageParts:
+class ImageParts(Value):
     """The parts of a disk's image beside its file.
 
     `backing` are the files below, nearest first, in the image's own format, or all in that of
@@ -120,8 +118,7 @@ class AttachedNames:
         return f"{self.iothread}{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Value):
     """A disk of a guest, which finds it by `serial`.
 
     `source` is the protocol node that QEMU opens (driver and place); for a shared directory the

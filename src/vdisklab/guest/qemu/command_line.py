@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.guest.qemu.block_nodes import HOTPLUG_PORTS, Disk, cold_arguments
@@ -12,6 +11,7 @@ from vdisklab.path.segments import SHARED_MEMORY, Bus
 from vdisklab.plan.accelerator import Accelerator
 from vdisklab.plan.guest import GuestPlan, SystemBus
 from vdisklab.units import MIB
+from vdisklab.value import Value
 
 SYSTEM_SERIAL = "vdisklab-system"
 """Serial number of the disk that a user guest boots from."""
@@ -21,8 +21,7 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 """What libvirt gives its guests, too: QEMU starts no program and gains no rights (seccomp)."""
 
 
-@dataclass(frozen=True, slots=True)
-class BootFiles:
+class BootFiles(Value):
     """The files that the micro guest boots, and its kernel command line.
 
     `root` is None if the system is on the measured disk.
@@ -34,16 +33,14 @@ class BootFiles:
     append: str
 
 
-@dataclass(frozen=True, slots=True)
-class FirmwareFiles:
+class FirmwareFiles(Value):
     """UEFI firmware: its read-only code, and a writable copy of its variables."""
 
     code: Path
     variables: Path
 
 
-@dataclass(frozen=True, slots=True)
-class UserBoot:
+class UserBoot(Value):
     """The disk that a user guest boots: a qcow2 overlay on the user's image.
 
     `firmware` None means BIOS. `seconds` is the deadline for its boot, None for the default.
@@ -56,16 +53,14 @@ class UserBoot:
     diskspd: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CarriedDisk:
+class CarriedDisk(Value):
     """A read-only raw virtio disk that is present at boot; the guest finds it by `serial`."""
 
     serial: str
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class GuestConfig:
+class GuestConfig(Value):
     """One QEMU process."""
 
     binary: str
@@ -88,8 +83,7 @@ class GuestConfig:
     """False for a QEMU, or a host, without seccomp."""
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(Value):
     """File descriptors that QEMU inherits, and the file for the guest's console.
 
     `steps` belongs to the port of programs that run in steps, which only the micro guest has.

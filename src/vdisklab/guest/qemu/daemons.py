@@ -12,7 +12,6 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from vdisklab.host.command import Host, not_installed
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import exit_status, patience
 from vdisklab.path.segments import Bus
+from vdisklab.value import Value
 
 _ANSWER_SECONDS = 30.0
 
@@ -56,8 +56,7 @@ _OLDER_RELEASES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StorageDaemon:
+class StorageDaemon(Value):
     """A running daemon with an NBD server on a socket in its directory."""
 
     monitor: Channel
@@ -182,8 +181,7 @@ def find_virtiofsd(host: Host) -> Path:
     raise HostError(missing.message, hint=f"{missing.hint}; {_OLDER_RELEASES}")
 
 
-@dataclass(frozen=True, slots=True)
-class VirtiofsDaemon:
+class VirtiofsDaemon(Value):
     """A running virtiofsd."""
 
     process: subprocess.Popen[bytes]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
 from vdisklab.path.architecture import GUEST
 from vdisklab.path.segments import Bus
+from vdisklab.value import Value
 
 BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
     Bus.VIRTIO: ("virtio-blk-pci",),
@@ -55,8 +55,7 @@ _NO_MACHINE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class QemuFeatures:
+class QemuFeatures(Value):
     """The features of a QEMU. `number` is its short version, `version` includes the package.
 
     `devices` holds the properties of each device that it has. `qcow2` are the members of its node

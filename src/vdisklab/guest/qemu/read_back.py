@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -25,6 +24,7 @@ from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check, IoCounters
 from vdisklab.validation import first_problem
+from vdisklab.value import Value, replace
 
 _Element = TypeVar("_Element", bound=BaseModel)
 _RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
@@ -195,8 +195,7 @@ def _query(machine: BlockLayer, query: str, kind: type[_Element]) -> list[_Eleme
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class QemuTraces:
+class QemuTraces(Value):
     """QEMU's number of io_uring rings, according to /proc, and of event loops."""
 
     rings: int
@@ -216,8 +215,7 @@ def read_daemon(daemon: daemons.StorageDaemon, disk: block_nodes.Disk | None = N
     return QemuTraces(_count_rings(daemon.pid), 1 + threads)
 
 
-@dataclass(frozen=True, slots=True)
-class ServingDaemon:
+class ServingDaemon(Value):
     """The daemon that serves a disk, and its traces before it opened the disk."""
 
     daemon: daemons.StorageDaemon

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from vdisklab.loads.load import IoKind
 from vdisklab.loads.requests import Requests
+from vdisklab.value import Value
 
 BEGIN, COMMAND, END = b"scsi_req_parsed", b"scsi_disk_new_request", b"scsi_req_dequeue"
 _REQUEST = re.compile(
@@ -23,8 +23,7 @@ _COMMAND = re.compile(
 _TAG = 0xFFFFFFFF  # one event writes it signed, the other in hexadecimal
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Value):
     """Where a command has its place and its count of blocks: bytes of the command block (SBC-4)."""
 
     kind: IoKind
@@ -56,8 +55,7 @@ _FUA = UNMAP_BIT = 0x08
 """Bits of byte 1: of a read or write, and of a WRITE SAME."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
+class _Begun(Value):
     place: str
     at_us: int
     length: int

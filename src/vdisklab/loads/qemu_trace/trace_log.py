@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
@@ -19,6 +18,7 @@ from typing import Protocol
 from vdisklab.loads.load import Integers
 from vdisklab.loads.qemu_trace import ide, nvme, scsi, virtio_blk
 from vdisklab.loads.requests import Requests
+from vdisklab.value import Value
 
 LONGEST_LINE = 4096
 """Bytes; what follows is another program's."""
@@ -41,8 +41,7 @@ class TraceReader(Protocol):
         """The log has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedBus:
+class TracedBus(Value):
     """How one kind of disk is traced.
 
     `devices` are the QOM types of its disks. `events` are all needed; `further` are left out where
@@ -103,8 +102,7 @@ TRACED = (
 """The buses that are traced."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceLog:
+class TraceLog(Value):
     """What a log told. `strange` counts lines of the bus's events that could not be read."""
 
     requests: Requests
@@ -113,8 +111,7 @@ class TraceLog:
     strange: int
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthClock:
+class GrowthClock(Value):
     """When a log without timestamps had which size, as somebody looked; both columns grow."""
 
     size: Integers

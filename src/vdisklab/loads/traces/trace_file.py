@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -20,6 +19,7 @@ from vdisklab.loads.requests import PlaceRequests, Requests
 from vdisklab.loads.traces import alibaba, blkparse, fio_iolog, msr_cambridge, tencent
 from vdisklab.loads.traces.trace_form import LineReader, TraceForm
 from vdisklab.units import format_duration, named
+from vdisklab.value import Value
 
 FORMS = (blkparse.FORM, fio_iolog.FORM, msr_cambridge.FORM, alibaba.FORM, tencent.FORM)
 """The forms of traces that are read."""
@@ -36,8 +36,7 @@ _OUT_OF_ORDER_US = 60 * 1_000_000
 """Requests of several CPUs are seen a little out of order; more is another trace."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceWish:
+class TraceWish(Value):
     """What to take of a trace: one disk, None for its only one; from its first request on so many
     microseconds, None for all."""
 

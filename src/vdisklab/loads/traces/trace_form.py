@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from vdisklab.loads.load import RecordedBy
 from vdisklab.loads.requests import Requests
+from vdisklab.value import Value
 
 _WHOLE = re.compile(rb"[0-9]{1,19}")
 
@@ -20,8 +20,7 @@ class LineReader(Protocol):
         """One line, without its end; False if it is not of this form."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceForm:
+class TraceForm(Value):
     """A form of trace. `recognises` looks at the first lines of a file.
 
     `resolution_us` is the smallest difference between two times. `note` says what the form leaves

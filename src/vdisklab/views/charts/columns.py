@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from vdisklab.value import Value
 from vdisklab.views.layout import StackedColumns
 
 _MOST_LABELS = 4
@@ -12,8 +12,7 @@ _FILLED = 0.86
 """The share of a column's place that is filled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rectangle:
+class Rectangle(Value):
     """A part of a column, in percent of the drawing; `part` is its place among the names."""
 
     part: int
@@ -41,8 +40,7 @@ def rectangles(figure: StackedColumns) -> Iterator[Rectangle]:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnLabel:
+class ColumnLabel(Value):
     """A label below a column, at its left edge; that of the last column ends at its right edge."""
 
     text: str

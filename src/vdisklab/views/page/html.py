@@ -13,7 +13,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec.structs import asdict
 
 from vdisklab import __version__, numbers
 from vdisklab.analysis.observations import Floats, MeasureKey
@@ -38,6 +38,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.named_target import as_typed
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.rows import page_rows
 from vdisklab.views.choice import keeps_what_is_there

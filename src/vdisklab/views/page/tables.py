@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
 from vdisklab import __version__
+from vdisklab.value import replace
 from vdisklab.views.charts.columns import rectangles, shown_labels
 from vdisklab.views.choice import MOST_CHARACTERS
 from vdisklab.views.layout import Table

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -48,6 +46,7 @@ from vdisklab.analysis.diagnostics.values import (
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.score import Score, Weighted
 from vdisklab.results.model import CellSums, Direction, TimedMeasurement
+from vdisklab.value import replace
 
 
 def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:
@@ -200,8 +199,8 @@ def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
 
 def test_what_plan_and_host_alone_tell() -> None:
     numbers = named({"raw/writeback (warm)": np.ones(3), "raw/none": np.ones(3)})
-    slow = dataclasses.replace(HOST, more={"governor": "powersave"}, kernel="6.5")
-    other = dataclasses.replace(CAMPAIGN, host=slow)
+    slow = replace(HOST, more={"governor": "powersave"}, kernel="6.5")
+    other = replace(CAMPAIGN, host=slow)
     fits, governor, kernel = host_diagnostics([other, CAMPAIGN], numbers.cells)[:3]
     assert fits == FitsInMemory(1, 1 << 28, 8 << 30)
     assert governor == FrequencyGovernor("powersave")
@@ -213,7 +212,7 @@ def test_a_memory_of_its_own_is_what_a_disk_fits_into() -> None:
     cells = named({"raw/writeback (cold)": np.ones(3)}).cells
 
     def said(bound: str) -> list[str]:
-        campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cache_memory": bound})
+        campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "cache_memory": bound})
         return [str(diagnostic) for diagnostic in host_diagnostics([campaign], cells)]
 
     assert said("25%") == []
@@ -263,7 +262,7 @@ def test_several_guests_and_an_open_load() -> None:
     assert host_diagnostics([CAMPAIGN], cells) == (SeveralGuests((1, 4)),)
     assert host_diagnostics([CAMPAIGN], cells[:2]) == ()
     plan = {**CAMPAIGN.plan, "measurements": [{"name": "a", "settings": {"rate_iops": 40}}]}
-    is_open = dataclasses.replace(CAMPAIGN, plan=plan)
+    is_open = replace(CAMPAIGN, plan=plan)
     assert host_diagnostics([is_open], cells[:2]) == (OpenLoad(),)
 
 

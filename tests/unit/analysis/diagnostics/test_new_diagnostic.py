@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import TypeAdapter
@@ -12,7 +11,6 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentenc
 from vdisklab.path.cell import MeasuredCell
 
 
-@dataclass(frozen=True, slots=True)
 class TooHot(Diagnostic):
     """The disk was warmer than it likes."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -16,6 +14,7 @@ from vdisklab.analysis.fleet.host_means import effects, host_means, units_of
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
 from vdisklab.analysis.observations import Round
+from vdisklab.value import replace
 from vdisklab.views.hosts import agreement_sentence, outlier_sentences
 
 RNG = np.random.default_rng

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import parse_need
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign
+from vdisklab.value import replace
 from vdisklab.views.layout import Table
 
 # A command as code, wrapped or not.
@@ -136,7 +136,6 @@ def test_a_disk_of_the_recorded_guest_is_no_claim_of_the_hosts_disk(
     assert "web01-vda.load`" in capsys.readouterr().err
 
 
-@dataclass(frozen=True, slots=True)
 class _Answer(Answer):
     FORMAT = "vdisklab.said/1"
 

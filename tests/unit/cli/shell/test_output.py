@@ -23,7 +23,6 @@ class _B:
     b: str
 
 
-@dataclass(frozen=True)
 class _Said(Answer):
     pass
 

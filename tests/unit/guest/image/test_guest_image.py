@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from vdisklab.guest.image.content import Program
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, Kernel
 from vdisklab.host.command import Completed, LocalHost, PathArg
+from vdisklab.value import replace
 
 PROGRAMS = (
     Program("busybox", required=True, version=(), early=True),

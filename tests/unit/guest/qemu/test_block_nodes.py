@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,7 @@ from vdisklab.guest.qemu.block_nodes import (
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
+from vdisklab.value import replace
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "qmp.txt"
 

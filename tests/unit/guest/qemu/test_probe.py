@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import RequestedQemu, parse_qemu
+from vdisklab.value import replace
 
 # Shortened: of the properties of each device those of queues and threads are kept (of 5.2.0 none),
 # of the schema two or three entries.

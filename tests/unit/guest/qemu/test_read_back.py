@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import CacheMode
 from vdisklab.results.model import Check
+from vdisklab.value import replace
 
 # x86-64's numbers (arch/x86/entry/syscalls/syscall_64.tbl) and those of all architectures.
 _IO_SETUP, _IO_DESTROY, _IO_URING_SETUP = 206, 207, 425

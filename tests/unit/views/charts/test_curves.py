@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from vdisklab.answers.recommend import recommend
 from vdisklab.answers.report import ReportAnswer, report_on
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import density_figures
 from vdisklab.views.density import density_headline, density_lines, tables

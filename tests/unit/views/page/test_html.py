@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +29,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.platforms.registry import forms
 from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.value import replace
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import sweep_figures
 from vdisklab.views.page.html import driver_settings, page_file, page_style, render_page

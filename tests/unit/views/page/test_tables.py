@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -14,12 +13,12 @@ from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.documents import Answer
+from vdisklab.value import replace
 from vdisklab.views.charts.columns import rectangles, shown_labels
 from vdisklab.views.layout import Column, StackedColumns, Table
 from vdisklab.views.page.tables import tables_page
 
 
-@dataclass(frozen=True, slots=True)
 class Toy(Answer):
     """The answer of a toy verb, which knows nothing of HTML."""
 
