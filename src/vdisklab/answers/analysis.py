@@ -66,6 +66,7 @@ class Analysis:
     """What `--hosts` calls this host, if the database has others."""
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
     _levels: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
+    _rankings: dict[MeasureKey, Ranking] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
@@ -338,6 +339,11 @@ class Analysis:
 
     def ranking(self, measure: MeasureKey) -> Ranking:
         """The competing cells ranked by a measure; the others have no rank."""
+        if measure not in self._rankings:
+            self._rankings[measure] = self._ranked(measure)
+        return self._rankings[measure]
+
+    def _ranked(self, measure: MeasureKey) -> Ranking:
         values = self.values(measure)
         ranking = self.ranked_by.among(values, measure, self.competing)
         counts = dict(

@@ -65,6 +65,10 @@ _UNSAFE_PLUGINS = ("memory", "data", "tmpdisk", "null", "ones", "random", "patte
 """Plugins that keep what is written in memory, in a file that they remove, or nowhere."""
 
 
+_OF_FILES = ("file", "split", "floppy", "ondemand")
+"""Plugins that keep what is written in a file, or in files of a directory (`dir=`)."""
+
+
 class NbdServer(Value):
     """A server's socket, port (with the address that it listens on), or device of the kernel.
 
@@ -386,9 +390,11 @@ def _of_nbdkit(argv: Sequence[str]) -> NbdServer:
     if "cow" in filters and not {"cow-on-read", "cow-file"} & settings.keys():
         loss = "nbdkit's filter cow throws all writes away when the server stops"
         instead = "leave out --filter=cow"
-    file = settings.get("file") or next((w for w in others[1:] if w.startswith("/")), "")
-    if loss is None and plugin in ("file", "split", "floppy") and memory_by_name(file):
-        loss = f"{file} is memory ({memory_by_name(file)})"
+    key = "dir" if plugin in ("ondemand", "floppy") else "file"
+    file = settings.get(key) or next((w for w in others[1:] if w.startswith("/")), "")
+    inside = f"{file}/x" if key == "dir" else file
+    if loss is None and plugin in _OF_FILES and memory_by_name(inside):
+        loss = f"{file} is memory ({memory_by_name(inside)})"
         instead = "serve a file or device on a disk"
     socket = _last(options, "unix")
     port = None if socket else _last(options, "port") or _PORT

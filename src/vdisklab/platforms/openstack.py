@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.memory_names import memory_by_name
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
@@ -279,6 +280,7 @@ def _disk(
         path = _path(compute, layers, image, properties)
     except ValueError as error:
         problem = str(error)
+    memory = memory_by_name(source or "")  # of a guest to come: the file of another says it itself
     named = ("hw_emulation_architecture", "hw_architecture", "architecture")
     architecture = next((properties[key] for key in named if key in properties), None)
     return ConfiguredDisk(
@@ -290,6 +292,7 @@ def _disk(
         problem=problem,
         platform=Platform.OPENSTACK,
         guest=name,
+        lost_below=f"{source} is memory ({memory})" if not uuid and memory else None,
         architecture=None if architecture is None else str(architecture),
         controller=_scsi_model(properties) if properties.get("hw_disk_bus") == Bus.SCSI else "",
         limits=LIMITS.beyond(properties),

@@ -173,6 +173,7 @@ NODE = "--blockdev driver=file,node-name=f,filename=/a,cache.no-flush={}"
         ("qemu-nbd --connect=/dev/nbd3 -f vmdk /a", "/dev/nbd3p1", "vmdk may give out"),
         ("qemu-nbd -s -c /dev/nbd3 /a", "/dev/nbd3", "throws all writes away"),
         ("nbdkit --unix /s memory 1G", "nbd+unix:///?socket=/s", "keeps nothing"),
+        ("nbdkit -U /s ondemand dir=/dev/shm/d 1G", "nbd+unix:///e?socket=/s", "is memory (tmpfs)"),
         ("nbdkit -p 10811 --filter=fua file /a fuamode=discard", "nbd://127.0.0.1:10811",
          "discards flushes"),
         ("nbdkit -U /s --filter=cache file file=/a cache=unsafe", "nbd+unix:///x?socket=/s",

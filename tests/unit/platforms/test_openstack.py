@@ -149,6 +149,13 @@ def test_a_new_guest_of_a_host_gets_what_nova_conf_says() -> None:
     assert (str(disk.path), disk.source) == ("qcow2:backing=1/writethrough", None)
 
 
+def test_new_guests_of_a_host_whose_directory_is_memory_lose_data() -> None:
+    text = "[DEFAULT]\ninstances_path = /dev/shm/nova\n"
+    (disk,) = read_guests([GuestText(text, "/etc/nova/nova.conf")])
+    assert disk.lost_below is not None
+    assert disk.lost_below.endswith("is memory (tmpfs)")
+
+
 def test_a_path_is_written_for_host_image_and_flavour() -> None:
     path = "raw:preallocation=off/writeback/scsi:discard=unmap:throttle_bps=10M"
     made = configure(ExportRequest(parse_path(path)), "openstack")
