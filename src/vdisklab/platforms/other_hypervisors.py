@@ -16,7 +16,7 @@ _OTHERS = (
     (
         "cloud-hypervisor",
         r"^[^#\n]*\bcloud-hypervisor\b[^\n]*\s--(?:kernel|firmware|disk|cpus|api-socket)\b"
-        r"|^\s*\{(?=[\s\S]*\"payload\"\s*:)(?=[\s\S]*\"disks\"\s*:)",
+        r"|\A\s*\{(?=[\s\S]*\"payload\"\s*:)(?=[\s\S]*\"disks\"\s*:)",
     ),
     (
         "Firecracker",

@@ -111,7 +111,7 @@ def test_instance_types_and_hooks_are_named_or_read() -> None:
         (), "none/virtio:aio=native:discard=unmap:iothread=on",
     )  # fmt: skip
     hooks = "hooks.kubevirt.io/hookSidecars: x"
-    assert kubevirt(notes=hooks).limits == ("hookSidecars",)
+    assert "hookSidecars" in kubevirt(notes=hooks).may_differ
 
 
 def test_words_of_a_kubevirt_disk_are_read_or_named() -> None:

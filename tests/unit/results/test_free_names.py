@@ -189,7 +189,7 @@ def test_an_import_alone_invents_nothing_and_leads_on(
     assert "0 cell" not in lone
     assert "Rank one measure: `vdisklab rank --metric randread-4k-q1/read/bandwidth" in lone
     assert main(["rank", "--metric", "nonsense", "--db", url]) == PlanError.exit_code
-    assert "randread-4k-q1/read/iops" in capsys.readouterr().err
+    assert "randread-4k-q1/read with /bandwidth, /iops" in capsys.readouterr().err
     metric = ("--metric", "randread-4k-q1/read/iops")
     ranked = call("rank", *metric, "--format", "json")
     assert json.loads(ranked)["cells"]
