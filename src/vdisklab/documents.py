@@ -9,16 +9,12 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from vdisklab.as_text import AsText, Saying, adapter, shown_fields
 from vdisklab.sanitise import sanitise
 from vdisklab.validation import Checked
 from vdisklab.value import Value
-
-if TYPE_CHECKING:
-    pass
-
 
 RARE = object()
 """Marks a part that most answers lack: CSV has its columns only where it is there."""

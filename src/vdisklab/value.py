@@ -1,8 +1,8 @@
 """Values: frozen, and equal if all that they hold is equal.
 
 They are msgspec's structs. A frozen dataclass is the same to its users, but each start of the
-program writes, compiles and runs the code of its methods anew: 1.2 ms for a class, where a struct
-takes 0.03 (`bench/start.py`; docs/decisions/0034-values-are-structs.md).
+program writes, compiles and runs the code of its methods anew, which takes some forty times as long
+(docs/decisions/0034-values-are-structs.md).
 """
 
 from __future__ import annotations

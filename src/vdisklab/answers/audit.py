@@ -62,9 +62,8 @@ from vdisklab.platforms.disk_context import DiskContext, disk_path, unknown_laye
 from vdisklab.platforms.disk_risks import risks
 from vdisklab.platforms.registry import cannot_have
 from vdisklab.platforms.risk_kinds import (
-    MayOutgrow,
+    MayFill,
     OtherArchitecture,
-    PoolMayFill,
     Risk,
     policy_setting,
 )
@@ -331,9 +330,7 @@ def _with_one_setting(
     setting = policy_setting(disk.platform, offered)
     return tuple(
         replace(risk, instead=setting)
-        if isinstance(risk, MayOutgrow) and risk.instead is not None
-        else replace(risk, instead=setting)
-        if isinstance(risk, PoolMayFill) and risk.instead is not None
+        if isinstance(risk, MayFill) and risk.instead is not None
         else risk
         for risk in found
     )

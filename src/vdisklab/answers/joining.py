@@ -89,8 +89,8 @@ def require_joined(
     """Raises SeparateCampaignsError if these campaigns cannot share one answer; `places` and
     `machines` are those of `disagreement`."""
     joined = Joining(results, campaigns[0], places=places, machines=machines)
-    for other in campaigns[1:]:
-        error = joined.add(other)
+    for campaign in campaigns[1:]:
+        error = joined.add(campaign)
         if error is not None:
             raise separate(results, campaigns, str(error))
 

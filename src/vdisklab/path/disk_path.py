@@ -108,7 +108,7 @@ class _Segment:
         """The word before the options."""
 
     def __post_init__(self) -> None:
-        segment: Any = self
+        segment: Any = self  # each subclass is a struct
         schema = _WORDS[self.name][1]
         last = dict(self.options).items()  # of two values the later one holds
         changed = ((key, value) for key, value in last if value != schema[key].default)

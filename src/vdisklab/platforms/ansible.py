@@ -16,7 +16,7 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.qm_commands import as_conf, with_volume
-from vdisklab.platforms.reading import GuestText, UnreadDisk, clone_of, is_deep, tree, word
+from vdisklab.platforms.reading import GuestText, Tree, UnreadDisk, clone_of, is_deep, tree, word
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import only_line, set_in
 from vdisklab.value import replace
@@ -47,17 +47,23 @@ def has_module(text: GuestText) -> bool:
     return _MODULE.search(text.text) is not None
 
 
+def playbook_of(text: GuestText, unread: str) -> list[Tree]:
+    """The documents of a playbook. Raises PlanError for damaged YAML; `unread` is what is not read
+    then, as a clause."""
+    try:
+        return list(text.documents)
+    except PlanError as error:
+        raise PlanError(
+            f"{error}; so {unread}",
+            hint="see what `ansible-playbook --syntax-check` says of it",
+        ) from error
+
+
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     guests: dict[str, dict[str, str]] = {}
     unread: dict[str, list[UnreadDisk]] = {}
     clones: dict[str, str] = {}
-    try:
-        documents = list(text.documents)
-    except PlanError as error:
-        raise PlanError(
-            f"{error}; so its task {_first(text)} is not read",
-            hint="see what `ansible-playbook --syntax-check` says of it",
-        ) from error
+    documents = playbook_of(text, f"its task {_first(text)} is not read")
     for module, values in _modules(documents):
         clone = values.get("clone")
         # Of a clone `vmid` is the template's number, and `newid` its own (the module's options).

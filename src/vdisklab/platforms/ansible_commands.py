@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from vdisklab.errors import PlanError
-from vdisklab.platforms.ansible import filled, has_module, tasks_of
+from vdisklab.platforms.ansible import filled, has_module, playbook_of, tasks_of
 from vdisklab.platforms.reading import GuestText, is_deep, tree
 from vdisklab.platforms.text_form import TextForm
 from vdisklab.platforms.where_set import only_line, set_in
@@ -49,13 +48,7 @@ def _recognises(text: GuestText) -> bool:
 
 def _rewritten(text: GuestText) -> Iterator[GuestText]:
     lines: list[str] = []
-    try:
-        documents = list(text.documents)
-    except PlanError as error:
-        raise PlanError(
-            f"{error}; so its tasks are not read",
-            hint="see what `ansible-playbook --syntax-check` says of it",
-        ) from error
+    documents = playbook_of(text, "its tasks are not read")
     for name, task, variables in islice(tasks_of(documents, _MODULE), _MOST_TASKS):
         given = task.get(name)
         if is_deep(given):
@@ -71,7 +64,7 @@ def _rewritten(text: GuestText) -> Iterator[GuestText]:
 
 
 def _command(name: str, given: object, variables: Mapping[str, Any]) -> str:
-    """A task's command, with an expression that the text does not explain as one word."""
+    """A task's command. An expression of Jinja whose value the text does not have is one word."""
     argv = tree(given).get("argv")
     if isinstance(argv, list):
         return " ".join(_quoted(each, variables) for each in argv)
@@ -96,7 +89,7 @@ def _environment(given: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
 
 
 def _as_words(text: str) -> str:
-    """A text with each expression of Jinja as one word."""
+    """A text in which each expression of Jinja is one word, `{{name}}`."""
 
     def named(match: re.Match[str]) -> str:
         name = _NAMED.match(match[0])

@@ -42,6 +42,7 @@ from vdisklab.platforms.risk_kinds import (
     LossyImage,
     MayBeUnseen,
     MayDiffer,
+    MayFill,
     MayOutgrow,
     NoDiscard,
     NotOfToday,
@@ -188,9 +189,7 @@ def _with_setting(risk: Risk, disk: ConfiguredDisk, path: DiskPath) -> Risk:
         return risk
     if isinstance(risk, QuotaReached) or (isinstance(risk, MayOutgrow) and risk.at_quota):
         return replace(risk, instead=STOPPING_LINES.get(disk.platform))
-    if isinstance(risk, MayOutgrow) and risk.when_full is not WhenFull.PAUSED:
-        return replace(risk, instead=PAUSING_LINES.get(disk.platform))
-    if isinstance(risk, PoolMayFill) and risk.when_full is not WhenFull.PAUSED:
+    if isinstance(risk, MayFill) and risk.when_full is not WhenFull.PAUSED:
         return replace(risk, instead=PAUSING_LINES.get(disk.platform))
     return risk
 
@@ -284,7 +283,12 @@ def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:
     if at_quota and when_full is WhenFull.PAUSED:
         when_full = WhenFull.ERRORS
     return MayOutgrow(
-        grows, free, context.others, context.others_grow, when_full, at_quota=at_quota
+        grows,
+        free,
+        context.others,
+        context.others_grow,
+        when_full=when_full,
+        at_quota=at_quota,
     )
 
 
@@ -293,7 +297,7 @@ def _full_pool(path: DiskPath, context: DiskContext) -> Risk | None:
     if pool is None or pool.may_grow <= pool.free:
         return None
     return PoolMayFill(
-        pool.name, pool.may_grow, pool.free, pool.volumes, pool.waits, WhenFull.of(path)
+        pool.name, pool.may_grow, pool.free, pool.volumes, pool.waits, when_full=WhenFull.of(path)
     )
 
 

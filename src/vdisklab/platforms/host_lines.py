@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.no_guests import beside_guests
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.value import Value, replace
 
@@ -113,10 +114,7 @@ def notes_on(text: GuestText) -> Iterator[str]:
 def said(text: GuestText) -> DisklessGuest | None:
     """What a text says that has such lines and no guest; None for another text."""
     found = [note.partition(": ")[2].rstrip(".") for note in notes_on(text)]
-    if not found:
-        return None
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
-    return DisklessGuest(text.file_name, "; ".join(found), instead)
+    return beside_guests(text, *found) if found else None
 
 
 def _numbers(lines: Sequence[_HostLine]) -> str:

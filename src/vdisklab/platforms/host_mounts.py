@@ -17,6 +17,7 @@ from vdisklab.path.mount_options import SOFT, without_flushes
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.network import placed
+from vdisklab.platforms.no_guests import beside_guests, first_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.units import counted
 from vdisklab.value import Value, replace
@@ -44,7 +45,6 @@ _ESCAPED = {r"\011": "\t", r"\040": " ", r"\134": "\\"}
 
 _PROMPT = re.compile(r"^[^\n]{0,80}[$#>] (?=(?:sudo )?(?:mount|findmnt|df|lsblk|cat|zfs)\b)")
 _DEEPEST = 8
-_MOST_NAMED = 3
 
 
 class HostMount(Value):
@@ -255,7 +255,7 @@ def mount_of(place: str, mounts: Sequence[HostMount]) -> tuple[HostMount, str] |
 
 def _is_below(place: str, directory: str) -> bool:
     if place.startswith("/dev/") and not directory.startswith("/dev/"):
-        return False  # a device is no file of the memory that has its name
+        return False  # a device has its own storage, though /dev is a tmpfs
     return place == directory or place.startswith(f"{directory.rstrip('/')}/")
 
 
@@ -309,9 +309,6 @@ def said(text: GuestText) -> DisklessGuest:
     """What a text of mounts says, and what to name with it."""
     mounts = [*mounts_of(text)]
     losses = list(dict.fromkeys(mount.loss for mount in mounts if mount.loss))
-    parts = [f"what a host has mounted, {counted(len(mounts), 'line')}"]
-    parts += [f"flushed data is lost where {loss}" for loss in losses[:_MOST_NAMED]]
-    parts += [f"and {len(losses) - _MOST_NAMED} more"] if len(losses) > _MOST_NAMED else []
-    parts += [] if losses else ["nothing in it drops flushes"]
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
-    return DisklessGuest(text.file_name, "; ".join(parts), instead)
+    what = f"what a host has mounted, {counted(len(mounts), 'line')}"
+    lost = first_of([f"flushed data is lost where {loss}" for loss in losses])
+    return beside_guests(text, what, *(lost or ["nothing in it drops flushes"]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from vdisklab.platforms.no_guests import beside_guests
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 
 _LINE = re.compile(r"[ \t]*InitiatorName[ \t]*=[ \t]*(?P<name>[^\s#]+)[ \t]*(?:#.*)?")
@@ -31,6 +32,5 @@ def initiator_of(texts: Iterable[GuestText]) -> str:
 
 def said(text: GuestText) -> DisklessGuest:
     """What such a file says, and what to name with it."""
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
-    why = f"the name of a host to its iSCSI targets, {', '.join(_names(text))}"
-    return DisklessGuest(text.file_name, why, instead)
+    names = ", ".join(_names(text))
+    return beside_guests(text, f"the name of a host to its iSCSI targets, {names}")

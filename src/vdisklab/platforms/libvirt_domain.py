@@ -281,8 +281,8 @@ class _Guest(Value, dict=True):
 
     @cached_property
     def doubt(self) -> str:
-        """Why QEMU may get other arguments than the domain's: it names a program that is no QEMU by
-        its name, as a wrapper has; empty without one."""
+        """Why QEMU may get other arguments than the domain's; empty if it does not. The domain
+        may name a wrapper, whose name is not QEMU's."""
         name = PurePath(self.emulator).name
         is_qemu = not name or _QEMU_NAME.fullmatch(name) is not None
         if is_qemu or self.element.get("type", "kvm") not in _QEMU_TYPES:

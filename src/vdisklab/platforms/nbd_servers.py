@@ -21,6 +21,7 @@ from vdisklab.path.segments import CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import beside, initiators, nfs_exports, server_files
 from vdisklab.platforms.configured_disk import ConfiguredDisk, loses_writes
 from vdisklab.platforms.network import placed
+from vdisklab.platforms.no_guests import beside_guests
 from vdisklab.platforms.qemu_arguments import disks_exported_by_nbd
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.shell_script import commands_of
@@ -248,8 +249,7 @@ def said(text: GuestText) -> DisklessGuest:
     parts += [f"flushed data is lost, as {loss}" for loss in dict.fromkeys(losses)]
     if not losses:
         parts.append("nothing in it is known to drop flushes")
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.sh {text.origin}`"
-    return DisklessGuest(text.file_name, "; ".join(parts), instead)
+    return beside_guests(text, *parts, guest="GUEST.sh")
 
 
 def _with_loss(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vdisklab.platforms import beside, host_mounts, storage_pools
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.no_guests import beside_guests, first_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.platforms.where_set import only_line
 from vdisklab.units import counted
@@ -34,8 +35,6 @@ _OF_OVIRT = re.compile(
 )
 """A file in a storage domain of oVirt, whose directory on the server has its slashes as `_` and its
 own `_` doubled (transformPath of VDSM's lib/vdsm/storage/fileUtils.py)."""
-
-_MOST_NAMED = 3
 
 
 class NfsExport(Value):
@@ -100,12 +99,9 @@ def lossy_exports(text: GuestText) -> Iterator[NfsExport]:
 def said(text: GuestText) -> DisklessGuest:
     """What a file of exports says, and what to name with it."""
     count, lossy = len(_LINE.findall(_COMMENTS.sub("", _joined(text)))), [*lossy_exports(text)]
-    parts = [f"/etc/exports of an NFS server, with {counted(count, 'line')}"]
-    parts += [f"flushed data is lost, as {each.loss}" for each in lossy[:_MOST_NAMED]]
-    parts += [f"and {len(lossy) - _MOST_NAMED} more"] if len(lossy) > _MOST_NAMED else []
-    parts += [] if lossy else ["none with async, which loses flushed data"]
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
-    return DisklessGuest(text.file_name, "; ".join(parts), instead)
+    what = f"/etc/exports of an NFS server, with {counted(count, 'line')}"
+    lost = first_of([f"flushed data is lost, as {each.loss}" for each in lossy])
+    return beside_guests(text, what, *(lost or ["none with async, which loses flushed data"]))
 
 
 def mounted_directories(

@@ -7,6 +7,7 @@ of Proxmox VE.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from vdisklab.path.platforms import PRINTED
 from vdisklab.platforms.reading import DisklessGuest, GuestText
@@ -23,6 +24,19 @@ _NETWORK = re.compile(r"^version: *[12]\s*$.*^(ethernets|config|bonds):", re.MUL
 _OTHER_KEYS = re.compile(r"^(kind|devices|services|driver):", re.MULTILINE)
 _LXC = re.compile(r"^rootfs: ", re.MULTILINE)
 _LXC_KEYS = re.compile(r"^(ostype|arch|unprivileged|swap): ", re.MULTILINE)
+_MOST_NAMED = 3
+
+
+def beside_guests(text: GuestText, *clauses: str, guest: str = "GUEST.xml") -> DisklessGuest:
+    """A text that is read with guests and has none: what it says, and to name a guest with it."""
+    instead = f"name a guest's file beside it: `vdisklab audit {guest} {text.origin}`"
+    return DisklessGuest(text.file_name, "; ".join(clauses), instead)
+
+
+def first_of(clauses: Sequence[str]) -> list[str]:
+    """The first of many clauses, and how many more there are."""
+    more = len(clauses) - _MOST_NAMED
+    return [*clauses[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
 def said(text: GuestText) -> DisklessGuest | None:

@@ -118,7 +118,6 @@ class ReadErrorsIgnored(ErrorsIgnored):
     """Only rerror is `ignore`."""
 
     short = "read errors ignored"
-    serious = True
 
 
 class PendingChange(Risk):
@@ -137,7 +136,6 @@ class PendingLoss(PendingChange):
     """The same, and what the guest writes will be lost."""
 
     short = "pending loss"
-    serious = True
 
 
 class FlushesDroppedBelow(Risk):
@@ -321,7 +319,19 @@ def policy_setting(platform: Platform, path: DiskPath) -> str | None:
     return (STOPPING_FOR_ALL if stops else PAUSING_LINES).get(platform)
 
 
-class MayOutgrow(Risk):
+class MayFill(Risk, kw_only=True):
+    """Storage below a thin disk that may have no space left."""
+
+    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
+    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
+
+    @property
+    def weight(self) -> int:
+        """A guest that gets errors may need a repair; a paused one does not."""
+        return self.when_full.weight
+
+
+class MayOutgrow(MayFill):
     """A thin image that may grow by more bytes than its file system has left, alone or together
     with the other images on that file system."""
 
@@ -331,14 +341,7 @@ class MayOutgrow(Risk):
     free: int
     others: Annotated[int, "other images on its file system that may grow"] = 0
     others_grow: Annotated[int, "bytes by which those may grow"] = 0
-    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
-    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
     at_quota: Annotated[bool, "true if a quota may end its space: the error is then EDQUOT"] = False
-
-    @property
-    def weight(self) -> int:
-        """A guest that gets errors may need a repair; a paused one does not."""
-        return self.when_full.weight
 
     def __str__(self) -> str:
         together = (
@@ -356,7 +359,7 @@ class MayOutgrow(Risk):
         )
 
 
-class PoolMayFill(Risk):
+class PoolMayFill(MayFill):
     """A thin volume whose pool has less space than its volumes may still take."""
 
     short = "thin pool may fill"
@@ -366,13 +369,6 @@ class PoolMayFill(Risk):
     free: Annotated[int, "bytes that the pool has left"]
     volumes: Annotated[int, "its thin volumes"] = 1
     waits: Annotated[bool, "true if requests wait for space first, and fail after that"] = False
-    when_full: Annotated[WhenFull, "what QEMU then does with the guest"] = WhenFull.PAUSED
-    instead: Annotated[str | None, "the platform's setting that pauses the guest"] = None
-
-    @property
-    def weight(self) -> int:
-        """A guest that gets errors may need a repair; a paused one does not."""
-        return self.when_full.weight
 
     def __str__(self) -> str:
         subject = "Its volume" if self.volumes == 1 else f"Its {self.volumes} thin volumes"

@@ -19,6 +19,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.memory_names import memory_by_name
 from vdisklab.platforms import beside, targetcli
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.no_guests import beside_guests, first_of
 from vdisklab.platforms.reading import DisklessGuest, GuestText, Tree, branches, tree, word
 from vdisklab.units import counted
 from vdisklab.value import Value, replace
@@ -137,25 +138,23 @@ def lossy_disks(text: GuestText) -> Iterator[ServedDisk]:
 
 def said(text: GuestText) -> DisklessGuest:
     """What a server's file says, and what to name with it."""
-    instead = f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`"
     try:
         disks = served_disks(text)
     except PlanError as error:
         why = f"a file of {_kind_of(text)}, a server, which cannot be read ({error})"
-        return DisklessGuest(text.file_name, why, instead)
+        return beside_guests(text, why)
     parts = [f"a file of {_kind_of(text)}, a server, with {counted(len(disks), 'disk')}"]
     lossy = [
         f"{disk.title} loses flushed data{_BY_KERNEL if disk.by_kernel else ''}, as {disk.loss}"
         for disk in disks
         if disk.loss
     ]
-    parts += lossy[:_MOST_NAMED]
-    parts += [f"and {len(lossy) - _MOST_NAMED} more"] if len(lossy) > _MOST_NAMED else []
+    parts += first_of(lossy)
     parts += [f"{disk.title}: {disk.unknown} is not understood" for disk in disks if disk.unknown]
     parts += [_included(text.text)] if _included(text.text) else []
     if len(parts) == 1:
         parts.append("nothing in it drops flushes")
-    return DisklessGuest(text.file_name, "; ".join(parts), instead)
+    return beside_guests(text, *parts)
 
 
 def _included(body: str) -> str:

@@ -21,6 +21,7 @@ from vdisklab.path.mount_options import SOFT, without_flushes
 from vdisklab.path.segments import LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.network import placed
+from vdisklab.platforms.no_guests import beside_guests
 from vdisklab.platforms.reading import DisklessGuest, GuestText
 from vdisklab.value import replace
 
@@ -187,12 +188,8 @@ def pools_of(text: GuestText) -> Iterator[StoragePool]:
 
 def said(text: GuestText) -> DisklessGuest:
     """What a file of pools says, and what to name with it."""
-    parts = [_said_of(pool) for pool in pools_of(text)]
-    return DisklessGuest(
-        text.file_name,
-        "; ".join(parts) or "a storage pool of libvirt, which is not valid XML",
-        f"name a guest's file beside it: `vdisklab audit GUEST.xml {text.origin}`",
-    )
+    pools = [_said_of(pool) for pool in pools_of(text)]
+    return beside_guests(text, *(pools or ["a storage pool of libvirt, which is not valid XML"]))
 
 
 def _said_of(pool: StoragePool) -> str:

@@ -328,7 +328,7 @@ OF_SEVERAL = (
     ("claims",),
     ("advise", GUEST),
 )
-"""What is asked of several campaigns."""
+"""Commands that several campaigns are given to."""
 
 
 @pytest.mark.parametrize(
