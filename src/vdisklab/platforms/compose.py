@@ -65,7 +65,7 @@ _EXPRESSION = re.compile(
     r"|\{(?P<name>[A-Za-z_]\w*)(?:(?P<rule>:?[-?+])(?P<word>(?:[^{}]|\$\{[^{}]*\})*))?\})"
 )
 _DEEPEST = 4
-_MOST_LINES, _MOST_FILES = 2000, 20
+_MOST_LINES, _MOST_FILES, _MOST_NAMED = 2000, 20, 3
 _NAME = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)")
 _QUOTED = re.compile(r"(?P<mark>['\"])(?P<value>.*?)(?P=mark)")
 _DOT_ENV = ".env"
@@ -149,8 +149,8 @@ def _of_command(
         return
     mounts = [_places(volume) for volume in _volumes(service)]
     on_host = {posixpath.normpath(inside): place for place, inside in mounts if place[:1] == "/"}
-    doubts = [
-        f"{file} is in the container, where nothing of the host is mounted that was read"
+    unseen = [
+        file
         for file in _FILE.findall(" ".join(argv))
         if not any(file.startswith(f"{inside}/") for inside in on_host) and not _DEVICE.match(file)
     ]
@@ -163,8 +163,19 @@ def _of_command(
     where = f"`cache=` of {set_in(text, 'command', line, f'service {name}')}"
     yield GuestText(
         "\0".join(argv), f"{text.origin}/{name}", of=Platform.QEMU, changed_at={"": where},
-        doubt=_doubt(missing) or "; ".join(doubts[:1]),
+        doubt=_doubt(missing) or _unseen(unseen),
     )  # fmt: skip
+
+
+def _unseen(files: Sequence[str]) -> str:
+    """Why disks in these files are in doubt; empty without one."""
+    if not files:
+        return ""
+    are = "is" if len(files) == 1 else "are"
+    first = [*files[:_MOST_NAMED], *(["others"] if len(files) > _MOST_NAMED else [])]
+    return (
+        f"{named(first)} {are} in the container, where nothing of the host is mounted that was read"
+    )
 
 
 def _words(written: object) -> list[str]:

@@ -36,6 +36,7 @@ _ALONE = (
 _LETTERS = frozenset("ditPq")
 _LONG = {"e": "env", "v": "volume"}
 _MODE = "DISK_CACHE"
+_QEMU = re.compile(r"(?:^|[\s/'\"])(?:qemu-system-|qemu-kvm\b|kvm\b)")
 _MOST_FILES = 20
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -183,7 +184,11 @@ def _name_of(container: _Container, text: GuestText) -> str:
 
 
 def _place_of_mode(container: _Container, service: str, text: GuestText) -> str:
-    """Where the cache mode is set: in the text, which counts, or in the last file that sets it."""
+    """Where the cache mode is set: in a Quadlet's own command, if it starts QEMU; else in the
+    variable of the text, which counts, or of the last file that sets it."""
+    if _QEMU.search(f"{container.entrypoint} {container.command}"):
+        line = only_line(text.text, r"(?m)^(?:Exec|Entrypoint)[ \t]*=")
+        return f"`cache=` of {set_in(text, 'Exec', line, f'container {service}')}"
     setting = rf"(?m)\b{_MODE}="
     if any(pair.startswith(_MODE) for pair in container.variables):
         return set_in(text, _MODE, only_line(text.text, setting), f"container {service}")

@@ -112,6 +112,15 @@ def test_a_container_whose_own_command_starts_qemu_is_a_guest(text: str, name: s
     (disk,) = read_guests([GuestText(text, name)])
     assert (disk.domain, disk.source) == ("vm", "/srv/vm/a.img")
     assert str(disk.path) == "raw/unsafe"
+    assert (disk.changed_at or "").startswith("`cache=` of "), "its image knows no DISK_CACHE"
+
+
+def test_files_that_are_only_in_the_container_are_all_named() -> None:
+    """The doubt named the file of another disk."""
+    two = f"{RUNS.replace('/d/', '/e/')} -drive file=/e/b.img,format=raw,if=virtio"
+    first, other = read_guests([GuestText(SERVICE.format(command=f"command: {two}"), "c.yaml")])
+    assert first.may_differ == other.may_differ
+    assert "/e/a.img, /e/b.img are in the container" in first.may_differ
 
 
 def test_the_deepest_mount_has_a_file() -> None:
