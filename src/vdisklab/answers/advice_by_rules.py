@@ -135,8 +135,8 @@ def _thrown_away(row: ExistingDisk, start: Advice) -> Advice | None:
 
 
 def _of_two_disks(row: ExistingDisk, start: Advice) -> Advice | None:
-    """The advice for a disk whose image or volume another disk writes to, too. None for another
-    disk, and for one that loses flushed data, which is changed first."""
+    """The advice for a disk whose image or volume another disk has, too, though it cannot be open
+    for both; None without one. A disk that loses flushed data is changed for that first."""
     shared = next(
         (each for each in row.risks if isinstance(each, ImageShared | VolumeShared)), None
     )
@@ -147,7 +147,7 @@ def _of_two_disks(row: ExistingDisk, start: Advice) -> Advice | None:
     in_short = f"give it {shared.instead}"
     return replace(
         start, action=DiskAction.CHANGE, for_safety=True, measurable=False, in_short=in_short,
-        reason=f"{in_short}: {shared.others} writes to the same one",
+        reason=f"{in_short}: {shared.others} has the same one",
     )  # fmt: skip
 
 

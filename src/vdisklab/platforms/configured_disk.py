@@ -96,7 +96,7 @@ class ConfiguredDisk(Value):
     may_differ: Annotated[str, HIDDEN] = ""
     """Why its settings may be others, as a clause: a file that sets some was not read."""
     written_by: Annotated[str, HIDDEN] = ""
-    """Other disks that have its image and write to it, too; empty without one."""
+    """Other disks that have its image, which QEMU does not open for both; empty without one."""
     volume: Annotated[str, HIDDEN] = ""
     """What its platform calls the volume, if several disks may have it and no file tells it."""
     same_volume: Annotated[str, HIDDEN] = ""

@@ -509,7 +509,8 @@ class MayDiffer(Risk):
 
 
 class ImageShared(Risk):
-    """Another disk writes to the same image, which QEMU's lock does not let it do at once."""
+    """Another disk has the same image, and one of the two writes to it: QEMU's lock does not let
+    them do so at once."""
 
     short = "image opened twice"
     serious = True

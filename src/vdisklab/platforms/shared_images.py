@@ -1,9 +1,10 @@
-"""Images that several disks write to at once, in one guest or in several.
+"""Images that one disk writes to and others open, in one guest or in several.
 
 QEMU locks each image that it writes to, and refuses to start with one that is locked (qemu(1),
-`locking` of the file driver; docs/system/images.rst, "Disk image file locking"). Without the lock
-two writers corrupt the image. Incus opens all but Ceph's with locking=off (addDriveConfig in
-internal/server/instance/drivers/driver_qemu.go).
+`locking` of the file driver; docs/system/images.rst, "Disk image file locking"). A disk that only
+reads, and one with snapshot=on, do not let others write meanwhile: beside a writer, QEMU 7.2 starts
+neither, in whichever order. Without the lock two writers corrupt the image. Incus opens all but
+Ceph's with locking=off (addDriveConfig in internal/server/instance/drivers/driver_qemu.go).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _OF_EACH = re.compile(r"\b(each|count)\.")
 
 
 def with_shared_images(disks: Iterable[ConfiguredDisk]) -> tuple[ConfiguredDisk, ...]:
-    """The disks, each with the others that write to its image, too."""
+    """The disks, each with the others that cannot have its image at the same time."""
     found = tuple(disks)
     by_image: dict[str, list[ConfiguredDisk]] = {}
     for disk in found:
@@ -38,11 +39,10 @@ def with_shared_images(disks: Iterable[ConfiguredDisk]) -> tuple[ConfiguredDisk,
 
 
 def _image_of(disk: ConfiguredDisk) -> str | None:
-    """The file or device that a disk writes to; None for one that several may have: it is read
-    only, has an overlay, is shareable, is of a template, or of another time or node."""
-    alone = disk.read_only or disk.transient or disk.shareable or disk.template
+    """The file or device that a disk opens; None for one that others surely may have: it is
+    shareable, of a template, or of another time."""
     place = _place_of(disk)
-    if place is None or alone or disk.past or disk.server is not None:
+    if place is None or disk.shareable or disk.template or disk.past or disk.server is not None:
         return None
     directory = disk.bus is not None and disk.bus.shares_directory
     return None if directory else f"{disk.node}:{place}"
@@ -61,6 +61,10 @@ def _place_of(disk: ConfiguredDisk) -> str | None:
     return None
 
 
+def _writes(disk: ConfiguredDisk) -> bool:
+    return not disk.read_only and not disk.transient
+
+
 def _is_same(disk: ConfiguredDisk, other: ConfiguredDisk) -> bool:
     """True for one disk of one guest, which two platforms' words may name by two targets."""
     of_number = (disk.platform, disk.guest) == (other.platform, other.guest) and disk.guest != ""
@@ -69,8 +73,18 @@ def _is_same(disk: ConfiguredDisk, other: ConfiguredDisk) -> bool:
     return disk.target == other.target or disk.platform is not other.platform
 
 
+def _not_at_once(disk: ConfiguredDisk, alike: Sequence[ConfiguredDisk]) -> Sequence[ConfiguredDisk]:
+    """Those of the disks of one image that must not be open while this one is: without QEMU's lock
+    two writers, with it a writer and any other."""
+    writers = [each for each in alike if _writes(each)]
+    if any(each.unlocked for each in alike):
+        return writers if _writes(disk) else ()
+    return alike if _writes(disk) else writers
+
+
 def _beside(disk: ConfiguredDisk, alike: Sequence[ConfiguredDisk]) -> ConfiguredDisk:
     """The disk with those of other names that have its image, of which a few are named."""
+    alike = _not_at_once(disk, alike)
     first = alike[: _MOST_NAMED + 2]
     others = [each for each in first if not _is_same(disk, each)]
     if not others:

@@ -117,7 +117,7 @@ def test_disks_of_one_image_get_images_of_their_own(
     said = " ".join(capsys.readouterr().out.split())
     assert "2 disks: change 2" in said
     assert "image opened twice; give it an image of its own" in said
-    assert "g virtio0: give it an image of its own: g virtio1 writes to the same one." in said
+    assert "g virtio0: give it an image of its own: g virtio1 has the same one." in said
 
 
 @pytest.mark.parametrize("texts", [libvirt, proxmox, qemu, kubevirt, shared, committed])
